@@ -1,4 +1,4 @@
-"""`Analyses`: audits and effects of drafts, over the whole cluster and in the background, while views are computed.
+"""`AnalysisJobs`: audits and effects of drafts, over the whole cluster and in the background, while views are computed.
 
 An analysis has a cluster of its own, as it was at its start: it does not hold up views, and changes of the cluster do
 not end it.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from .jobs import SECONDS, Job, Jobs
+from .jobs import SECONDS, BackgroundJob, BackgroundJobs
 from .models.analysis import AnalysisView
 from .state import ConsoleState
 
@@ -22,12 +22,12 @@ _STEPS: Final = 1000
 _Progress = Callable[[float], None]
 
 
-class Analyses:
+class AnalysisJobs:
     """The analyses that were started, one at a time. `close` ends them."""
 
     def __init__(self, *, limit: float = SECONDS) -> None:
         """`limit` is the time that an analysis may take, in seconds."""
-        self.jobs: Jobs[AnalysisView] = Jobs(
+        self.jobs: BackgroundJobs[AnalysisView] = BackgroundJobs(
             "analysis", "analyses", limit=limit,
             advice="raise `--analysis-timeout`, or run the command `audit` or `diff`")
         self._fork: tuple[Hashable, ConsoleState] | None = None
@@ -85,7 +85,7 @@ class Analyses:
 
     def _compute(
         self, fork: ConsoleState, of: Hashable, compute: Callable[[ConsoleState, _Progress], Mapping[str, object]],
-        job: Job[AnalysisView],
+        job: BackgroundJob[AnalysisView],
     ) -> None:
         if self._fork is not None and self._fork[0] == of:
             fork.close()

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from .analyses import Analyses
+from .analyses import AnalysisJobs
 from .drafts import draft_in
 from .jobs import SECONDS, JobNumber
 from .models.model import Model
@@ -36,7 +36,7 @@ class AnalysisRoutes:
         """
         self._views = views
         self._vet = vet
-        self._analyses = Analyses(limit=limit)
+        self._analyses = AnalysisJobs(limit=limit)
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes."""

@@ -62,7 +62,7 @@ class Change(Model, frozen=True, kw_only=True, rename="camel"):
     """The hash of the plan that was shown; needed to apply it."""
 
 
-class Difference(Model, frozen=True, kw_only=True, rename="camel"):
+class DifferenceRequest(Model, frozen=True, kw_only=True, rename="camel"):
     """The body of a request for the difference of two generations: their hashes."""
 
     before: str
@@ -119,7 +119,7 @@ class ChangeRoutes:
         return json_answer(changes_view(await self._call_all(self._servers.reader, endpoints, "/status"), audit))
 
     async def _difference(self, request: web.Request) -> web.Response:
-        wanted = msgspec.json.decode(await request.read(), type=Difference)
+        wanted = msgspec.json.decode(await request.read(), type=DifferenceRequest)
         answers = await self._call_all(self._servers.reader, await self._endpoints(), "/status")
         endpoint, active = holder_of(answers, wanted.before, wanted.after)
         changer, found = self._changer(), dict[str, EndpointAnswer]()

@@ -1,4 +1,4 @@
-"""`Jobs`: work in the background that takes longer than a view may, one after the other, with a deadline and progress.
+"""`BackgroundJobs`: work that takes longer than a view may, one after the other, with a deadline and progress.
 
 Replays and analyses are such work. Each has a view, which says how far it is and holds the result in the end.
 """
@@ -41,7 +41,7 @@ class JobNumber(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(slots=True)
-class Job(Generic[V]):
+class BackgroundJob(Generic[V]):
     """One of the jobs; its thread replaces the view while it works."""
 
     view: V
@@ -56,7 +56,7 @@ class Job(Generic[V]):
         self.view = replace(self.view, **changes)
 
 
-class Jobs(Generic[V]):
+class BackgroundJobs(Generic[V]):
     """Jobs that were started; the last ones are remembered. For any thread. `close` ends them."""
 
     def __init__(self, name: str, names: str, *, limit: float = SECONDS, advice: str = "") -> None:
@@ -67,12 +67,13 @@ class Jobs(Generic[V]):
         self._name, self._names = name, names
         self._limit = limit
         self._advice = f": {advice}" if advice else ""
-        self._jobs: OrderedDict[int, Job[V]] = OrderedDict()
+        self._jobs: OrderedDict[int, BackgroundJob[V]] = OrderedDict()
         self._number = 0
         self._lock = threading.Lock()
         self._thread = Daemons(1, names)
 
-    def start(self, view: V, compute: Callable[[Job[V]], None], *, key: Hashable = None, stamp: Hashable = None) -> V:
+    def start(self, view: V, compute: Callable[[BackgroundJob[V]], None], *, key: Hashable = None,
+              stamp: Hashable = None) -> V:
         """Begin a job, and return its view with a number; `compute` ends with the phase `done` and a result in it.
 
         With a key, one with the same key that has not ended, or was done at the same stamp, is taken instead.
@@ -88,7 +89,7 @@ class Jobs(Generic[V]):
             if sum(each.view.phase not in _ENDS for each in self._jobs.values()) >= _MOST_QUEUED:
                 raise NotPermitted(503, f"too many {self._names} are running: try again", **{"Retry-After": "5"})
             self._number += 1
-            job = Job(replace(view, number=self._number, phase="queued"), key, stamp)
+            job = BackgroundJob(replace(view, number=self._number, phase="queued"), key, stamp)
             self._jobs[self._number] = job
             while len(self._jobs) > _REMEMBERED:
                 self._jobs.popitem(last=False)
@@ -120,13 +121,13 @@ class Jobs(Generic[V]):
             self.cancel(number)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _job(self, number: int) -> Job[V]:
+    def _job(self, number: int) -> BackgroundJob[V]:
         job = self._jobs.get(number)
         if job is None:
             raise UnknownNameError(f"{self._name} {number} is not remembered: start it again")
         return job
 
-    def _run(self, job: Job[V], compute: Callable[[Job[V]], None]) -> None:
+    def _run(self, job: BackgroundJob[V], compute: Callable[[BackgroundJob[V]], None]) -> None:
         deadline = job.deadline = Deadline(self._limit)
         if job.cancelled:
             deadline.cancel()

@@ -14,7 +14,7 @@ from koordpolicy.engine.flight_recorder.settings import replay_settings
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.source import Problems
 
-from .jobs import SECONDS, Job, Jobs
+from .jobs import SECONDS, BackgroundJob, BackgroundJobs
 from .models.time import ReplayView
 from .past import Past
 from .policy_set import PolicySet, draft_of
@@ -29,7 +29,8 @@ class ReplayJobs:
     def __init__(self, past: Past, *, limit: float = SECONDS) -> None:
         """`limit` is the time that a replay may take, in seconds."""
         self._past = past
-        self.jobs: Jobs[ReplayView] = Jobs("replay", "replays", limit=limit, advice="choose a shorter time")
+        self.jobs: BackgroundJobs[ReplayView] = BackgroundJobs(
+            "replay", "replays", limit=limit, advice="choose a shorter time")
 
     def start(self, policies: PolicySet, start: int, end: int, text: str = "", file: str = "") -> ReplayView:
         """Begin a replay of a part of the recording (ns since the epoch) under policies, or a draft beside them.
@@ -51,7 +52,8 @@ class ReplayJobs:
         self.jobs.close()
 
     def _compute(
-        self, job: Job[ReplayView], *, policies: PolicySet, start: int, end: int, draft: tuple[str, str] | None,
+        self, job: BackgroundJob[ReplayView], *, policies: PolicySet, start: int, end: int,
+        draft: tuple[str, str] | None,
     ) -> None:
         job.update(phase="reading")
         registry = policies.registry if draft is None else self._with_draft(job, policies, *draft)
@@ -66,7 +68,7 @@ class ReplayJobs:
         job.update(phase="done", done=overview.decisions, result=replay_result(
             result, same_policies=overview.digests == [registry.digest]))
 
-    def _with_draft(self, job: Job[ReplayView], policies: PolicySet, text: str, file: str) -> Registry:
+    def _with_draft(self, job: BackgroundJob[ReplayView], policies: PolicySet, text: str, file: str) -> Registry:
         _, loaded = draft_of(text, file)
         Problems(list(loaded.problems)).raise_errors()
         registry, replaced = policies.with_draft(loaded.documents, file)

@@ -127,7 +127,7 @@ class EarlierGeneration(Model, frozen=True, kw_only=True, rename="camel"):
     by: str = ""
     """The user who made it active through the console last, as the audit log says; empty if it does not."""
     action: str = ""
-    """What that user did: `promote` or `rollback`; empty as above."""
+    """The action of that user: `promote` or `rollback`; empty as above."""
 
 
 class GenerationDifference(Model, frozen=True, kw_only=True, rename="camel"):

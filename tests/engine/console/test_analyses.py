@@ -11,7 +11,7 @@ import pytest
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.console import audits
-from koordpolicy.engine.console.analyses import Analyses
+from koordpolicy.engine.console.analyses import AnalysisJobs
 from koordpolicy.engine.console.audits import audit_view
 from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit
 from koordpolicy.engine.console.models.policies import AuditView
@@ -105,7 +105,7 @@ def test_what_cannot_be_analysed_is_refused_at_once(serve):
 
 
 def test_an_audit_of_many_viewers_is_one_and_ends_in_the_cluster_that_it_began_in(fresh, held):
-    analyses = Analyses()
+    analyses = AnalysisJobs()
     try:
         begun = analyses.audit(fresh)
         until(lambda: analyses.jobs.state(begun.number).done == 250)
@@ -125,7 +125,7 @@ def test_an_audit_of_many_viewers_is_one_and_ends_in_the_cluster_that_it_began_i
 
 
 def test_an_analysis_ends_when_it_is_cancelled_and_others_wait_for_it(fresh, held, policies_of):
-    analyses = Analyses()
+    analyses = AnalysisJobs()
     try:
         begun = analyses.audit(fresh)
         waiting = [analyses.effect(fresh, DRAFT, {"moved": str(number)}).number for number in range(3)]
@@ -142,7 +142,7 @@ def test_an_analysis_ends_when_it_is_cancelled_and_others_wait_for_it(fresh, hel
 
 
 def test_an_analysis_that_takes_too_long_has_no_result_and_says_what_to_do(fresh):
-    analyses = Analyses(limit=0.0)
+    analyses = AnalysisJobs(limit=0.0)
     number = analyses.audit(fresh).number
     until(lambda: analyses.jobs.state(number).phase == "failed")
     found = analyses.jobs.state(number)
@@ -153,7 +153,7 @@ def test_an_analysis_that_takes_too_long_has_no_result_and_says_what_to_do(fresh
 
 def test_a_failure_of_the_console_is_told(fresh, monkeypatch, caplog):
     monkeypatch.setattr(audits, "audit_view", lambda *_: 1 // 0)
-    analyses = Analyses()
+    analyses = AnalysisJobs()
     number = analyses.audit(fresh).number
     until(lambda: analyses.jobs.state(number).phase == "failed")
     assert analyses.jobs.state(number).failure == "the console failed in the analysis; its log says why"
