@@ -46,7 +46,7 @@ def sources_of(paths: Iterable[str | Path]) -> dict[str, ApiSource]:
         except PolicyError as error:
             raise Stop(f"{error.problems[0].message}: {error.problems[0].help}") from None
         if path in found:
-            raise Stop(f"`{path}` is named twice: once is enough")
+            raise Stop(f"`{path}` is named twice: leave one out")
         if source is not None:
             found[path] = source
     return found

@@ -355,7 +355,7 @@ def load_documents(paths: Sequence[str | Path], *, access: PolicyAccess = LOCAL)
         for other, name in read.items():
             if place == other or other in place.parents or place in other.parents:
                 inner, outer = (path, name) if other in place.parents else (name, path)
-                raise Stop(f"`{path}` is named twice: once is enough" if place == other else
+                raise Stop(f"`{path}` is named twice: leave one out" if place == other else
                            f"`{inner}` is in `{outer}`, which is named too: name one of them")
         read[place] = path
         loaded += load_paths([path], source_name=str(path))

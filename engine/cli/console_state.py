@@ -69,7 +69,7 @@ class ConsoleSources:
     past: Past | None = None
 
     def follow(self, views: ViewThread, vetter: Vetter | None) -> tuple[ClusterFollowing | PolicyFollowing, ...]:
-        """Return what brings changes to the thread of the views, once it is started."""
+        """Return the followers that bring changes to the thread of the views; they are not started yet."""
         from koordpolicy.engine.console.following import (  # noqa: PLC0415 - `--help` does not wait
             ClusterFollowing,
             PolicyFollowing,

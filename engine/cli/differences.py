@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _MARKED: Final = re.compile(r"([\\`*_{}\[\]<>|#~@&])")
 _LONGEST: Final = 200
-_OUTDONE: Final = "the new node scores higher, or the old one is taken by then"
+_OUTDONE: Final = "the new node scores higher, or the old one has no room any more"
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table with its title; `hidden` rows were omitted at its end."""
+    """A table with its title; `hidden` further rows were omitted."""
 
     title: str
     headers: tuple[str, ...]
@@ -33,7 +33,7 @@ class Section:
 
 
 def show(found: Difference, spent: Sequence[BudgetSpent], top: int) -> None:
-    """Print a difference for the terminal; of each list the first `top`."""
+    """Print a difference for the terminal, with the first `top` rows of each list."""
     table(_SUMMARY, summary_rows(found))
     if found.nothing:
         write("\nnothing changes")

@@ -1,7 +1,5 @@
-"""Values of `--policies` that are no paths: policies in an API server, and bundles in OCI registries.
-
-The options of bundles are declared here, too, for commands that read policies. Nothing of a registry's client is
-imported before a bundle is named.
+"""Values of `--policies` that are not paths: policies in an API server, and bundles in OCI registries. The options
+of bundles are declared here. The client of registries is imported only if a value names a bundle.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 BUNDLE: Final = "oci:"
 FORMS: Final = "`oci:REGISTRY/REPOSITORY:TAG`, `configmap:NAMESPACE/NAME` or `crd`"
-"""The values that are no paths, for help texts."""
+"""The values that are not paths, for help texts."""
 _ATTEMPTS: Final = 3
 """The attempts of a request of a command that runs once."""
 
@@ -52,7 +50,7 @@ class BundleOptions:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAccess:
-    """The ways to policies that are not on the disk."""
+    """The access to policies that are not on the disk."""
 
     context: str | None = None
     """The context of a kubeconfig; None for its current one."""
@@ -72,7 +70,7 @@ def add_bundle_options(parser: argparse.ArgumentParser, *, verified: bool = True
                            help="a public key (PEM) of those who may sign bundles; may be repeated, one signature is "
                                 "enough")
         group.add_argument("--insecure-unsigned", action="store_true",
-                           help="use bundles whoever made them: signatures are not looked at")
+                           help="use bundles of anybody: signatures are not verified")
     group.add_argument("--registry-ca", metavar="FILE", type=Path,
                        help="trust registries with a certificate of this authority (PEM), too")
 
@@ -110,7 +108,7 @@ def bundle_sources(
         from koordpolicy.engine.reload.bundle_source import BundleSource  # noqa: PLC0415
 
         if path in found:
-            raise Stop(f"`{path}` is named twice: once is enough")
+            raise Stop(f"`{path}` is named twice: leave one out")
         puller = BundlePuller(reference_of(str(path)), registry_access(options, attempts=attempts),
                               _trust(str(path), options))
         found[str(path)] = BundleSource(puller)
@@ -164,7 +162,7 @@ def reference_of(text: str) -> BundleReference:
 
 
 def registry_access(options: BundleOptions, *, attempts: int = _ATTEMPTS) -> RegistryAccess:
-    """Return the way to registries that the options describe; raises `Stop` if a file is not there."""
+    """Return the access to registries that the options describe; raises `Stop` if a file is not there."""
     from koordpolicy.engine.bundles.registry import RegistryAccess  # noqa: PLC0415 - as above
 
     if options.registry_ca is not None and not options.registry_ca.is_file():
@@ -189,7 +187,7 @@ def _trust(path: str, options: BundleOptions) -> Trust:
 
 
 def followed(sources: Iterable[BundleSource], interval_s: float | None) -> BundleFollower:
-    """Return what follows bundles, after a first look at each; `interval_s` is that of `--registry-interval`."""
+    """Return the follower of bundles, after one pull of each; `interval_s` is that of `--registry-interval`."""
     from koordpolicy.engine.reload.bundle_source import INTERVAL_S, BundleFollower  # noqa: PLC0415 - as above
 
     follower = BundleFollower(tuple(sources), interval_s=interval_s or INTERVAL_S)
@@ -237,7 +235,7 @@ def as_files(paths: Sequence[Path], options: BundleOptions) -> Iterator[Sequence
 
 
 def read_elsewhere(paths: Iterable[str | Path], access: PolicyAccess) -> Mapping[str, Version]:
-    """Return by value what the values name that are no paths; each is read once.
+    """Return the policies of the values that are not paths, by value; each is read once.
 
     Raises:
         Stop: a value or an option is not usable.
@@ -245,7 +243,7 @@ def read_elsewhere(paths: Iterable[str | Path], access: PolicyAccess) -> Mapping
     """
     paths = list(paths)
     versions = dict(cluster_policies.listed(paths, access.context))
-    for path in bundle_sources(paths, access.bundles):  # all values are usable before the first is pulled
+    for path in bundle_sources(paths, access.bundles):  # unusable values are reported before anything is pulled
         version = pulled(path, access.bundles).read().version
         assert version is not None
         versions[path] = version

@@ -1,4 +1,4 @@
-"""The policies of a server: the options of reloading, and what loads policies and keeps them up to date."""
+"""The policies of a server: the options of reloading, and the reloader that they describe."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="the Lease by which one of several servers writes the status of the objects of `--policies "
                             "crd` (default: koord-policy-status in the namespace of the pod, or in kube-system)")
     group.add_argument("--registry-interval", metavar="SECONDS", type=_interval,
-                       help="how often the tag of a bundle is looked at (default: 60)")
+                       help="the time between two reads of a bundle's tag (default: 60)")
     group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
                        help="roll policies back if the expressions failed in more than this share (0..1) of their "
                             "first 100 calls")

@@ -29,7 +29,7 @@ _BUDGET_CAUSE: Final = "DisruptionBudget"
 _BUDGET: Final = re.compile(
     r'disruption budget (\S+) |poddisruptionbudgets\.policy "([^"]+)" is forbidden|'
     r'PodDisruptionBudget "([^"]+)" due to')
-"""The name of a budget in the texts of refusals: by the budget, as its status is odd, or was changed too often."""
+"""Finds the name of a budget in the message of a refusal: by the budget itself, for its status, or for conflicts."""
 _ASSIGNED: Final = re.compile(r'is already assigned to node "([^"]*)"')
 _SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
 
@@ -39,11 +39,11 @@ class WriteStatus(enum.StrEnum):
 
     DONE = "done"
     UNCHANGED = "unchanged"
-    """Nothing was sent, as the object is so already."""
+    """Nothing was sent: the object already has these values."""
     GONE = "gone"
     """404: the object, or its namespace, does not exist."""
     REPLACED = "replaced"
-    """409, of a patch 422: the object of the name has another UID."""
+    """409, or 422 for a patch: the object of that name has another UID."""
     CONFLICT = "conflict"
     """409 for another reason."""
     ALREADY_ASSIGNED = "already-assigned"
@@ -57,7 +57,7 @@ class WriteStatus(enum.StrEnum):
     PDB_STALE = "pdb-stale"
     """Of an eviction: the status of a PodDisruptionBudget is not up to date; try after `WriteResult.retry_after`."""
     MULTI_PDB = "multi-pdb"
-    """Of an eviction: several PodDisruptionBudgets select the pod, so that the server evicts it never."""
+    """Of an eviction: several PodDisruptionBudgets select the pod, so the server never evicts it."""
     THROTTLED = "throttled"
     """429 for another reason: the server has too many requests."""
     FORBIDDEN = "forbidden"
@@ -76,12 +76,12 @@ class WriteResult:
 
     status: WriteStatus
     message: str = ""
-    """The server's, or the fault of the connection; empty if it is done."""
+    """The message of the server or of the connection's failure; empty if the write is done."""
     attempts: int = 1
     retry_after: float | None = None
     """Seconds that the server asks to wait before the next attempt."""
     budget: str = ""
-    """Name of the PodDisruptionBudget that an eviction was refused for."""
+    """Name of the PodDisruptionBudget that refused an eviction."""
     node: str = ""
     """The node that a pod is already assigned to."""
     answer: bytes = field(default=b"", repr=False, compare=False)
@@ -103,7 +103,7 @@ class PodCondition:
     reason: str = ""
     message: str = ""
     observed_generation: int | None = None
-    """The `metadata.generation` that it was found for; None to leave it out."""
+    """The pod's `metadata.generation` that the condition describes; None to leave it out."""
 
 
 class ClusterWriter:
@@ -198,7 +198,7 @@ class ClusterWriter:
         self, target: ObjectReference, *, grace_s: int | None = None, propagation: str | None = None,
         dry_run: bool = False, retries: int = RETRIES, more: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Delete an object if it still has its UID. A pod goes on to exist until its node has ended it.
+        """Delete an object if it still has its UID. A pod exists until its node has stopped it.
 
         `grace_s` overrides a pod's grace period; `propagation` is Foreground, Background or Orphan; `more` are further
         DeleteOptions. It is repeated `retries` times at most, as the server asks.
@@ -339,7 +339,7 @@ _BY_CODE: Final = {
 
 
 def _repeatable(error: ApiError | ConnectionFailed | PolicyError, result: WriteResult) -> bool:
-    """Return True for what passes quickly; the transport has repeated already what the server says when to."""
+    """Return whether a failure is likely to pass soon; where the server named a time, the transport has repeated it."""
     if isinstance(error, ApiError):
         return error.retry_after is None and (result.status is WriteStatus.CONFLICT or error.code in {500, 503})
     return isinstance(error, ConnectionFailed) and (error.refused or error.broken)

@@ -1,4 +1,4 @@
-"""Compilation of one document's expressions: parsed once, checked in their slot, bounded, and made programs."""
+"""Compilation of one document's expressions: each is parsed once, checked in its slot, and made a program."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class Expressions:
                     why = scope.missing[node.field].problems[0].message
                     self.problems.add(
                         f"`{_VARIABLES}.{node.field}` cannot be read at {slot.value}: {why}", _span(expression, node),
-                        help="compute it here without that" + (f", or move this to {elsewhere[0].value}"
+                        help="repeat here the part of it that can be read" + (f", or move this to {elsewhere[0].value}"
                                                                if elsewhere else ""),
                         code="cel-name",
                     )

@@ -1,4 +1,4 @@
-"""The opinion of each policy about one node: about pending pods, and in a dry cycle of descheduling and QoS."""
+"""The results of each policy for one node: for pending pods, and in a dry cycle of descheduling and QoS."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCHEDULING: Final = frozenset((Point.FILTER, Point.PRE_FILTER, Point.SCORE))
 
 
 def node_policies(state: ConsoleState, name: str) -> NodePolicies:
-    """Return what each policy says of a node: those that say something first.
+    """Return the results of each policy for a node, beginning with the policies that have some.
 
     Raises:
         UnknownNameError: there is no such node.

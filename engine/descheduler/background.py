@@ -1,4 +1,4 @@
-"""Evictions in background: pods whose eviction is requested, and which another component moves before it removes them.
+"""Evictions in background: another component moves a pod whose eviction was requested, and then removes it.
 
 A pod opts in by the annotation `request-evict-only`. The API server answers the request with 429 and
 `BACKGROUND_MESSAGE`; while the pod moves, its component sets `eviction-in-progress`. Such a pod counts against the
@@ -18,7 +18,7 @@ from .pods import annotations_of
 from .row_facts import facts_by_row
 
 BACKGROUND_MESSAGE: Final = "Eviction triggered evacuation"
-"""The part of the API server's answer by which a refusal means that the pod is being moved."""
+"""The text in a refusal of the API server that means: the pod is being moved."""
 ASSUMED_S: Final = 600
 """Seconds for which a requested eviction counts although the pod is not marked as in progress."""
 
@@ -42,7 +42,7 @@ class BackgroundEvictions:
         self._requested[_identity(pod)] = now
 
     def pods(self, snapshot: Snapshot) -> tuple[PodInfo, ...]:
-        """Return the pods of a snapshot that are being moved; forgets requests that came to nothing."""
+        """Return the pods of a snapshot that are being moved; forgets requests that had no effect in time."""
         marked = {pod.key: pod for of_row in facts_by_row(snapshot, _ROW_FACT, _marked) for pod in of_row}
         if not self._requested:
             return tuple(marked.values())

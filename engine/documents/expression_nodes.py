@@ -1,4 +1,4 @@
-"""Expressions of a YAML document, by its schema: also those of a document with faults elsewhere."""
+"""Finds the expressions of a YAML document by its schema, also if the document is otherwise invalid."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def expression_nodes(document: YamlNode) -> Iterator[YamlNode]:
         return
     seen: set[tuple[int, int]] = set()
     for node in _below(document, schema(kind.text)):
-        if (node.start, node.end) not in seen:  # an alias repeats a node, and so do alternatives of a schema
+        if (node.start, node.end) not in seen:  # aliases, and alternatives of a schema, lead to a node more than once
             seen.add((node.start, node.end))
             yield node
 

@@ -59,13 +59,12 @@ class Plugin:
     ignored_args: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
     """Returns the reasons why valid args have no effect, by path; None if all have one."""
     gates: tuple[str, ...] = ()
-    """The feature gates of a QoS plugin in Python, of which one must be on; empty: the gate of its own name.
-
-    Those that are on are its argument `features`."""
+    """The feature gates of a QoS plugin in Python, of which one must be on; if empty, the gate of its own name. Its
+    argument `features` names those that are on."""
     reads: tuple[Read, ...] = ()
     """The kinds of objects that it reads, with their fields. It gets whole nodes and pods unless it names these too."""
     reads_for: Callable[[Mapping[str, Any]], tuple[Read, ...]] | None = None
-    """Returns what else a descheduler plugin in Python reads with these args, checked ones; None if that is nothing."""
+    """Returns the further reads of a descheduler plugin in Python with these valid args; None if there are none."""
     writes: tuple[FileSet, ...] = ()
     """The files that a QoS plugin in Python may write; empty if unknown. Two writers of one file are refused."""
     patches: tuple[Write, ...] = ()
@@ -130,7 +129,7 @@ class Registry:
 
 
 def _declared_kinds(plugins: Iterable[Plugin]) -> Iterator[Problem]:
-    """Declare the resources of kinds that plugins bring; yield a problem for each kind that is another one already."""
+    """Declare the resources of plugins' kinds; yield a problem for each kind that is declared differently already."""
     for plugin in plugins:
         for resource in filter(None, (read.resource for read in plugin.reads)):
             try:

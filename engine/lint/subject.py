@@ -76,9 +76,8 @@ def span_of(checked: Checked, node: Expr | None = None) -> Span:
 
 @dataclass(eq=False)
 class LintSubject:
-    """A valid document; `params` are its own merged with referenced ones.
-
-    Of PolicyParams and PolicyTests `compiled` is None.
+    """A valid document. `params` are its own merged with referenced ones; `compiled` is None for PolicyParams and
+    PolicyTests.
     """
 
     document: Document
@@ -239,7 +238,7 @@ class Whole:
     plugins: Mapping[Framework, frozenset[str]] = field(default_factory=dict)
     suites: tuple[LintSubject, ...] = ()
     files: frozenset[str] | None = None
-    """The files that are checked, for a check of a few among many; None means all."""
+    """The files whose violations are reported; None means all files."""
 
     @cached_property
     def cache(self) -> dict[str, Any]:
@@ -255,7 +254,7 @@ def whole_of(
     documents: Iterable[Document], compiled: Iterable[Compiled], plugins: Iterable[Plugin],
     configurations: tuple[YamlNode, ...] = (),
 ) -> Whole:
-    """Return the input of the rules; `plugins` are all that exist, of these documents and in Python."""
+    """Return the input of the rules; `plugins` are those of these documents and those in Python."""
     documents, plugins = tuple(documents), tuple(plugins)
     names = {framework: frozenset(each.name for each in plugins if each.framework is framework)
              for framework in Framework}

@@ -126,7 +126,7 @@ def _allocation(result: SimulationResult) -> Iterator[str]:
         yield _by_load(result)
     else:
         yield "<h2>Allocation by arrivals</h2>"
-        yield "<p>Hardly any GPU was asked for, or there is none: the load, which counts GPU, says nothing here.</p>"
+        yield "<p>Hardly any GPU was requested, or there is none: the load, which counts GPU, says nothing here.</p>"
         yield f'<div class="pair">{_by_arrivals(result)}</div>'
 
 
@@ -181,7 +181,7 @@ def _nodes(workload: Workload, result: SimulationResult) -> Iterator[str]:
     ]
     yield "<h2>Nodes</h2>"
     yield ("<p>A cell is a node, at the same place in every map; its colour is the share of the resource that the pods "
-           "there have asked for.</p>")
+           "there request.</p>")
     yield heat_maps(found, resources, moments[: len(stood)])
 
 
@@ -289,7 +289,7 @@ def _label(blame: Blame) -> str:
 def _shapes(result: SimulationResult) -> str:
     rows = [_shape(each) for each in result.failed_shapes[:10]]
     more = _more(len(result.failed_shapes) - len(rows), "shape")
-    return ("<figure><figcaption>What they asked for</figcaption>"
+    return ("<figure><figcaption>What they requested</figcaption>"
             f"{table(['pods', 'cpu', 'memory', 'GPU', 'model'], rows, numbers=(0, 1, 2, 3))}{more}</figure>")
 
 
@@ -315,7 +315,7 @@ def costs(measured: Measurements) -> Iterator[str]:
     spent = sum(cost.seconds for cost in measured.plugins.values())
     yield (f"<p>{measured.decisions:,} decisions took {measured.seconds:.2f} s of processor time, "
            f"{1e6 * measured.seconds / measured.decisions:,.0f} µs each. Where answers of an earlier decision still "
-           "hold, a plugin is not asked again. Nodes that were refused count in each decision anew, for who refused "
+           "hold, a plugin is not called again. Nodes that were refused count in each decision anew, for who refused "
            "them first, also where the pod found another node.</p>")
     rows = [
         [name, _calls(cost.calls), f"{cost.seconds:.3f}", bar(min(1.0, cost.seconds / whole)),

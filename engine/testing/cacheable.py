@@ -48,7 +48,7 @@ def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> Non
             framework.upsert(step)
         if tuple(framework.snapshot().names) != names:
             check.forget()
-    assert check.checks, "no cache key was asked for: name pods that wait among the steps"
+    assert check.checks, "`cache_key` was never called: name pods that wait among the steps"
 
 
 @dataclass(slots=True)
@@ -89,7 +89,8 @@ class _Check:
                     continue
             cache_key = self._plugin.cache_key(point, pod, snapshot)
             about = f"the cache key of {pod.key} at `{point.value}`"
-            assert cache_key is None or isinstance(cache_key, CacheKey), f"{pod.key} asks no `CacheKey`: {cache_key!r}"
+            assert cache_key is None or isinstance(cache_key, CacheKey), (
+                f"`cache_key` returned no `CacheKey` for {pod.key}: {cache_key!r}")
             self._check_lasting(about, point, pod, cache_key, snapshot)
             if cache_key is not None:
                 self.checks += 1

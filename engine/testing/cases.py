@@ -88,7 +88,7 @@ def _run(running: RunningCase) -> None:
     for name in given:
         if _EXPECTED_OF[name] is not plugin.framework:
             name = "evicts" if name == "evicted_count" else name  # noqa: PLW2901
-            raise FixtureError(f"`{_written(name)}` cannot be asked of `{plugin.name}`, a {plugin.framework.value} "
+            raise FixtureError(f"`{_written(name)}` cannot be expected of `{plugin.name}`, a {plugin.framework.value} "
                                f"plugin")
     runners: Mapping[Framework, Callable[[RunningCase, Plugin], None]] = {
         Framework.SCHEDULER: scheduling.run_points, Framework.QOS: qos.run, Framework.DESCHEDULER: descheduling.run,

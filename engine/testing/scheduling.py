@@ -244,7 +244,7 @@ def _profile(running: RunningCase) -> Profile:
         named = own[0] if len(own) == 1 else None
     plugin = running.suite.plugin_of(running.case) if named is not None else None
     if plugin is not None and plugin.framework is not Framework.SCHEDULER:
-        raise FixtureError(f"`place` cannot be asked of `{plugin.name}`, a {plugin.framework.value} plugin")
+        raise FixtureError(f"`place` cannot be expected of `{plugin.name}`, a {plugin.framework.value} plugin")
     if name is None:
         name = min(plugin.profiles) if plugin is not None and plugin.profiles else DEFAULT_PROFILE
     if running.params and plugin is None:

@@ -23,9 +23,9 @@ _TEST: Final = ".test"
 
 @dataclass(frozen=True, eq=False)
 class Suite:
-    """One PolicyTest over one set of policies. Mutants share all of it but the documents."""
+    """A PolicyTest with the policies that it tests. A mutant has other documents and shares the rest."""
 
-    # A document references too much to be readable in `repr`.
+    # Documents would make `repr` unreadable.
     document: Document = field(repr=False)
     documents: tuple[Document, ...] = field(repr=False)
     """The policies, and the PolicyParams that they share."""
@@ -73,7 +73,7 @@ class Suite:
             if len(by_name) == 1:
                 return next(iter(by_name.values()))
             listed = ", ".join(f"`{each}`" for each in sorted(by_name)) or "none"
-            raise FixtureError(f"which plugin is asked? there are {listed}: name one with `plugin`")
+            raise FixtureError(f"which plugin is tested? there are {listed}: name one with `plugin`")
         if name not in by_name:
             raise unknown("plugin", name, by_name)
         return by_name[name]
@@ -183,7 +183,7 @@ def _policies_of(document: Document, file: Path, documents_of: Any, problems: Pr
         if beside is not None:
             take(beside)
     if not any(each.kind is not Kind.PARAMS for each in found) and not _only_invalid(spec):
-        problems.add(f"the suite `{document.name}` is about no policy", document.span, code="no-policies",
+        problems.add(f"the suite `{document.name}` tests no policy", document.span, code="no-policies",
                      help="name files with `policies`, or call the suite `NAME.test.yaml` beside `NAME.yaml`")
     return tuple(found)
 

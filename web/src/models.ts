@@ -180,7 +180,7 @@ export interface Opinion {
   reason: string;
 }
 
-/** The opinions of all policies about a node. */
+/** The results of all policies for one node. */
 export interface NodePolicies {
   node: string;
   policies: NodePolicy[];
@@ -188,7 +188,7 @@ export interface NodePolicies {
   qos: Record<string, unknown> | null;
 }
 
-/** The opinion of a policy for scheduling or descheduling about a node. */
+/** The results of a policy for scheduling or descheduling for one node. */
 export interface NodePolicy {
   policy: string;
   framework: string;
@@ -272,7 +272,7 @@ export interface SparedPods {
   example: string;
 }
 
-/** The opinion of a cycle about one pod, plugin by plugin. */
+/** The result of a cycle for one pod, plugin by plugin. */
 export interface EvictionView {
   pod: string;
   evicted: boolean;

@@ -28,7 +28,7 @@ class Usage(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The resources that it knows of all nodes."""
+        """The resources that are measured on all nodes."""
         ...
 
     def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:
@@ -85,7 +85,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The NodeMetrics and PodMetrics of metrics.k8s.io, where the source of the cluster contains them."""
+    """The NodeMetrics and PodMetrics of metrics.k8s.io, if the cluster source contains them."""
 
     names: tuple[str, ...]
 

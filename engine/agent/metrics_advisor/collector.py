@@ -1,4 +1,4 @@
-"""Collectors: what they share."""
+"""The base of collectors, with the inputs and the counters' rates that they share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SharedUsage:
     pods: tuple[int, float, float] | None = None
     applications: tuple[int, float, float] | None = None
     with_page_cache: dict[str, int] | None = None
-    """Memory with page cache by path of memory.stat, for the one collector that takes it; None if there is none.
+    """Memory with page cache by path of memory.stat, for the collector of page cache; None if that is off.
 
     Reading memory.stat is most of the cost of a collection, as the kernel writes dozens of lines each time.
     """
@@ -96,7 +96,7 @@ class MetricCollector(ABC):
         self.interval = interval
         self.enabled = enabled
         self.started = False
-        """True once it has produced: every value that can be measured now had its first sample."""
+        """True once every value that can be measured has its first sample."""
         self.failures = 0
         """The number of readings that failed: files that were missing or malformed."""
 

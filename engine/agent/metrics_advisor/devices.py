@@ -1,4 +1,4 @@
-"""The collector of devices, and of their use as far as the kernel's drivers say it (koordlet's devices)."""
+"""The collector of devices (as koordlet's), and of their use where the kernel's driver publishes it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..host.devices import GPU, HostDevice, read_devices, read_word
 from .collector import SECOND, MetricCollector, Sources
 
 LOOK: Final = 60 * SECOND
-"""The interval at which the devices are listed; their use is measured at that of the collector."""
+"""The interval at which devices are listed. Their use is measured at the collector's interval."""
 CORE: Final = "core"
 MEMORY: Final = "memory"
 MEMORY_TOTAL: Final = "memory-total"
 _FILES: Final = ((CORE, "gpu_busy_percent"), (MEMORY, "mem_info_vram_used"), (MEMORY_TOTAL, "mem_info_vram_total"))
-"""The files of AMD's driver in sysfs: percent of the time, bytes. Others say it by their libraries only."""
+"""The files of AMD's driver in sysfs: percent of the time, bytes. Other drivers have libraries for it."""
 
 
 class DeviceUsage(MetricCollector):

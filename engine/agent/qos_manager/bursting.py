@@ -43,7 +43,7 @@ Facts: TypeAlias = Mapping[str, Any]
 class BurstConfig:
     """The settings of a pod's CPU burst; None where neither the node nor the pod sets a value.
 
-    The period is in seconds; below 0 a container may burst for ever.
+    The period is in seconds; below 0 a container may burst without limit of time.
     """
 
     policy: str = "none"
@@ -205,13 +205,13 @@ class BurstLimiter:
 
     @staticmethod
     def of(capacity: int, period: int, now: int, draw: float) -> BurstLimiter:
-        """Make a bucket that holds a share of its capacity: `draw` (0 to 1) halved."""
+        """Make a bucket that holds `draw / 2` of its capacity; `draw` is 0 to 1."""
         return BurstLimiter(capacity, period, int(capacity * draw / 2), now)
 
     def allow(self, now: int, usage_percent: int) -> bool:
         """Take or give tokens for the usage (percent of the limit) since the last decision; return whether any is left.
 
-        Parts of a second count in a later decision.
+        A part of a second is carried over to the next decision.
         """
         seconds = max((now - self.updated) // _SECOND, 0)
         self.updated += seconds * _SECOND
@@ -314,7 +314,7 @@ def burst_pod(pod: PodInfo, directory: Callable[[PodInfo, str], str]) -> BurstPo
 
 
 def may_burst(pod: PodInfo) -> bool:
-    """Return whether a pod's CPU may burst: it is active, and has neither CPUs of its own nor best-effort ones."""
+    """Return whether a pod's CPU may burst: the pod is active, is not best-effort, and has no CPUs of its own."""
     phase = (pod.object.get("status") or {}).get("phase", "Pending")
     return phase in ("Pending", "Running") and raw_qos_class(pod.object) not in (LSE, LSR, BE)
 

@@ -1,8 +1,8 @@
 """Strategies of QoSPlugin documents: thresholds with hysteresis, actions that adjust and recover, for each subject.
 
-If an expression fails, its action does nothing: the last values stay for at most `staleAfter`, then they are recovered.
-Timers and applied values are stored by item, node and subject in a `StrategyState`, which survives a new generation if
-the text is the same.
+If an expression fails, its action changes nothing: the applied values stay for at most `staleAfter`, and are then
+reverted. Timers and applied values are stored by item, node and subject in a `StrategyState`, which survives a new
+generation if the text is the same.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def recover_applied(
 
 
 def _recover(memory: StrategyState, key: StateKey, readings: NodeReadings, reason: str) -> tuple[Adjustment, ...]:
-    """Drop the state of an action for one subject; return what reverts its changes, unless it holds them."""
+    """Drop the state of an action for one subject; return the adjustments that revert it, unless it holds."""
     applied = memory.applied.pop(key, None)
     memory.limiters.pop(key, None)
     if applied is None or applied.action.otherwise is not Otherwise.RECOVER:
@@ -178,7 +178,7 @@ class _Round:
                 held.errors[threshold.rule.name] = error
                 self._fail(threshold.rule.name, subject, error)
                 if self._is_stale(threshold.key, subject):
-                    # A value that was unknown for that long interrupts the time for which it was true.
+                    # An unknown value of that duration interrupts the time for which it was true.
                     self._memory.timers.pop(self._key(threshold.key, subject), None)
             else:
                 self._memory.failing.pop(self._key(threshold.key, subject), None)
@@ -228,7 +228,7 @@ class _Round:
         return ACTION_KINDS[type(action.effect)].adjust(action.effect, context)
 
     def forget_others(self, met: Collection[str]) -> None:
-        """Recover what was done for subjects that are gone, or that the document no longer matches."""
+        """Revert the changes for subjects that are gone, or that the document no longer matches."""
         memory, node = self._memory, self._view.node
         actions = {action.key for action in self._compiled.actions}
         for key in [key for key in memory.applied if key[0] in actions and key[1] == node and key[2] not in met]:
@@ -246,7 +246,7 @@ class _Round:
         self.errors.append(RoundError(item, subject.name, error.message, error.reason))
 
     def _keep_or_recover(self, action: ActionProgram, subject: QoSSubject) -> None:
-        """Leave the applied values, unless the failure has lasted too long."""
+        """Leave the applied values, or revert them if the failure has lasted too long."""
         if self._is_stale(action.key, subject):
             self._recover(action, subject, "it failed for longer than `staleAfter`")
 

@@ -103,7 +103,7 @@ def _evaluators(owner: Checked) -> dict[int, Interpreter]:
 
 
 class _Read(dict[str, object]):
-    """Variables of any mapping, as the interpreter reads them: by `get`."""
+    """Adds the `get` that the interpreter reads variables with to bindings of any kind."""
 
     __slots__ = ("_bindings",)
 
@@ -119,7 +119,7 @@ class _Read(dict[str, object]):
 
 
 def alternatives(checked: Checked, bindings: Bindings, expected: bool = True) -> tuple[tuple[Clause, ...], ...]:
-    """Return the alternatives by which an expression becomes `expected`: of each, the clauses that all have to change.
+    """Return the alternatives to make an expression `expected`; all clauses of an alternative have to change.
 
     Fewest clauses first; at most sixteen alternatives with at most eight clauses each. An expression that is `expected`
     already has one alternative, without clauses.

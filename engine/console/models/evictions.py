@@ -39,7 +39,7 @@ class EvictionsView(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class EvictionView(Model, frozen=True, kw_only=True, rename="camel"):
-    """The opinion of a cycle about one pod, plugin by plugin."""
+    """The result of a cycle for one pod, plugin by plugin."""
 
     pod: str
     evicted: bool

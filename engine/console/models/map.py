@@ -143,7 +143,7 @@ class NodeDetails(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodePolicy(Model, frozen=True, kw_only=True, rename="camel"):
-    """The opinion of a policy for scheduling or descheduling about a node."""
+    """The results of a policy for scheduling or descheduling for one node."""
 
     policy: str
     framework: str
@@ -163,7 +163,7 @@ class NodePolicy(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodePolicies(Model, frozen=True, kw_only=True, rename="camel"):
-    """The opinions of all policies about a node."""
+    """The results of all policies for one node."""
 
     node: str
     policies: list[NodePolicy]

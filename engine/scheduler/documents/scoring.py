@@ -54,7 +54,7 @@ def normalize(values: Integers, how: Normalize) -> Integers:
     by_max = how in (Normalize.MAX, Normalize.MAX_REVERSE)
     offset, span = (0, high) if by_max else (low, high - low)
     if by_max and high <= 0 and not (reverse and low == 0):
-        return values  # a largest value of 0 changes nothing, and negative ones are out of range
+        return values  # if the largest value is 0 nothing is scaled; negative values are out of range
     if span == 0:
         return np.full(len(values), HIGHEST_SCORE if reverse else 0, np.int64)
     if max(abs(low), abs(high), span) >= _SAFE:

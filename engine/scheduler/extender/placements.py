@@ -1,10 +1,10 @@
-"""Assumed placements that no listing shows yet: guesses from the extender's responses, exact where it binds.
+"""Assumed placements that no listing shows yet: estimated from the extender's responses, known where it binds.
 
-kube-scheduler does not report where it places a pod. It adds its own scores to the response, so that the best node of
-the response is a guess; but without one, every pod before the next listing would be decided on the same cluster, and
-all would go to the emptiest node. A guess is dropped when the pod is sent again (it was not bound), when
-a listing shows its node, its deletion or that it is pending, and when it expires. A pod counts once: it is
-assumed under its key, which the pod of a listing replaces.
+kube-scheduler does not report where it places a pod. It adds its own scores to the response, so the best node of the
+response is only likely. Without an assumption all pods until the next listing would be decided on the same cluster,
+and go to the emptiest node. An assumption is dropped when the pod is sent again (it was not bound), when a listing
+shows that the pod is on a node, pending or deleted, and when it expires. A pod counts once: the assumed pod has its
+key, and the pod of a listing replaces it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_SENT: Final = 1024
 MOST_ASSUMED: Final = 4096
 """The maximum number of assumed placements; the oldest are dropped."""
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""The maximum memory of stored pods, and as much again of assumed ones; the oldest are dropped.
+"""The maximum memory of stored pods, and also that of assumed pods; the oldest are dropped.
 
 An ordinary pod takes about 10 kB, but a request may bring one of several megabytes.
 """
@@ -168,7 +168,7 @@ class Placements:
         if not self._per_node[assumed.node]:
             del self._per_node[assumed.node]
         known = self._cluster.pod(assumed.pod.key)
-        # A pod of a listing, or a new pod of its name, is not assumed.
+        # a pod of a listing, or a new pod of that name, has no assumption
         if known is not None and known.uid == assumed.pod.uid and not self._is_bound(assumed.pod.key):
             self._cluster.forget(assumed.pod.key)
 

@@ -263,15 +263,15 @@ class Shadow:
 
 
 class Audits:
-    """Compares responses with those that each plugin that is not enforced would have changed; `compare` is for one
-    thread.
+    """Counts the responses that would differ if a plugin that only audits or warns was enforced; `compare` is for
+    one thread.
     """
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str], tuple[Enforcement, ShadowTally]] = {}
 
     def compare(self, seen: ActiveAnswer, scale: Scale) -> None:
-        """Compare one response with the one under enforcement of each such plugin."""
+        """Compare a response with what it would be if each of these plugins was enforced, one at a time."""
         profile, verdict = seen.profile, seen.verdict
         if seen.priorities is None:
             watched = [each for each in (*profile.pre_filters, *profile.filters) if not each.enforced]

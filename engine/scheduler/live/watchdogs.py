@@ -21,9 +21,9 @@ from .client import LiveClient
 _LOG: Final = logging.getLogger(__name__)
 _SECOND: Final = 1_000_000_000
 LOST_S: Final = 60
-"""Seconds after which a pod that is neither in the queue nor being bound is queued."""
+"""Seconds for which a pod is neither in the queue nor being bound before it is queued."""
 UNCONFIRMED_S: Final = 60
-"""Seconds after which a bound pod that the cluster does not show as bound is read."""
+"""Seconds after a binding until the pod is read if the cluster does not show it as bound."""
 _LOOK_S: Final = 10
 
 
@@ -56,7 +56,7 @@ class LostPods:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A pod that was bound, and when it is read if it is not confirmed until then."""
+    """A pod that was bound, and the time at which it is read unless it is confirmed before."""
 
     pod: PodInfo
     node: str
@@ -66,13 +66,13 @@ class _Bound:
 class UnconfirmedBindings:
     """Bindings that succeeded and that the cluster has not shown yet.
 
-    kube-scheduler assumes such pods on their nodes for ever. Here the pod is read after 60 seconds, and what the API
-    server says counts.
+    kube-scheduler assumes such pods on their nodes without limit of time. Here the pod is read after 60 seconds, and
+    the API server's answer is applied.
     """
 
     def __init__(self, io: IoThread, client: LiveClient, clock: Callable[[], int], wake: Callable[[], None]) -> None:
         self.corrected = 0
-        """The number of pods that were not where they had been bound to."""
+        """The number of pods that were not on the nodes that they had been bound to."""
         self._io = io
         self._client = client
         self._clock = clock
@@ -82,7 +82,7 @@ class UnconfirmedBindings:
         """Pods that were read, with their node: empty without one, None if the pod is gone."""
 
     def add(self, pod: PodInfo, node: str) -> None:
-        """Take note that a pod was bound."""
+        """Record that a pod was bound."""
         self._bound.append(_Bound(pod, node, self._clock() + UNCONFIRMED_S * _SECOND))
 
     def next_time(self) -> int | None:
@@ -133,7 +133,7 @@ class UnconfirmedBindings:
 
 
 def _is_settled(cluster: Cluster, bound: _Bound) -> bool:
-    """Return whether the cluster shows where the pod is, or that it is gone."""
+    """Return whether the cluster shows the node of the pod, or its deletion."""
     known = cluster.object("Pod", bound.pod.key)
     if known is None or (known.get("spec") or {}).get("nodeName"):
         return True

@@ -30,8 +30,8 @@ class Counters:
     def __call__(self, name: str, amount: float = 1, /, **labels: str) -> None:
         """Add `amount` to a counter; a `_total` at the end of its name is dropped, since all names end with it.
 
-        Raises `ValueError` for values that Prometheus rejects: names that are not identifiers, labels that begin with
-        `__`, an amount that is negative or not a number.
+        Raises `ValueError` for values that Prometheus rejects: names that are not identifiers, labels that begin
+        with `__`, an amount that is negative or NaN.
         """
         if not amount >= 0:
             raise ValueError(f"the counter `{name}` cannot go down: {amount}")

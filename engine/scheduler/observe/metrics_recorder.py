@@ -36,7 +36,7 @@ _STATUS: Final = {Code.UNSCHEDULABLE: UNSCHEDULABLE, Code.UNRESOLVABLE: Code.UNR
 
 
 class MetricsRecorder(Protocol):
-    """Receives measurements. `plugin_ended` may be called in any thread, all else in the one that owns the cluster.
+    """Receives measurements. `plugin_ended` may be called in any thread, the others in the one that owns the cluster.
 
     Durations are in seconds; statuses are the names of kube-scheduler's codes.
     """
@@ -74,7 +74,7 @@ class MetricsRecorder(Protocol):
         ...
 
     def attempt_ended(self, queued: QueuedPod, verdict: Verdict, began: int) -> None:
-        """Note the result of an attempt, its binding included; it began at that time of the loop's clock."""
+        """Note the result of an attempt, its binding included. `began` is its start on the loop's clock."""
         ...
 
     def event_handled(self, event: Event, seconds: float) -> None:
@@ -106,11 +106,11 @@ class PointTimer:
         self._name = profile.name
         self._observe = recorder.point_ended
         self.plugins = PluginTimer(recorder) if recorder.samples_plugins() else None
-        """Measures the calls of plugins; None if this attempt is not sampled."""
+        """The recorder of plugin calls; None if this attempt is not sampled."""
         self._begun = self._since = perf_counter()
 
     def begin(self) -> None:
-        """Begin a point that does not follow the one before at once."""
+        """Begin a point some time after the one before ended."""
         self._since = perf_counter()
 
     def end(self, point: str, rejection: PodRejection | None = None, status: str = SUCCESS) -> None:
@@ -129,7 +129,7 @@ class PointTimer:
         self._recorder.preempted(victims)
 
     def permit_ended(self, rejection: PodRejection | None) -> None:
-        """Report that permits hold the pod no longer; they have since the last point ended."""
+        """Report that permits hold the pod no longer. They held it since the end of the last point."""
         self._recorder.permit_ended(
             SUCCESS if rejection is None else status_of(rejection[2]), perf_counter() - self._since)
 

@@ -1,4 +1,4 @@
-"""Metrics of active policies and of plugins' own counters, which every server of the scheduler has."""
+"""Metrics of the active policies and of the counters of plugins, for every server of the scheduler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import metric_table as table
 from .counters import Counters, evaluations_of
 
 PLUGIN_PREFIX: Final = "koord_policy_plugin_"
-"""Begins the names of the metrics that plugins count through their handle."""
+"""The prefix of the metrics that plugins count through their handle."""
 _KINDS: Final = {
     Framework.SCHEDULER: "SchedulerPlugin", Framework.QOS: "QoSPlugin", Framework.DESCHEDULER: "DeschedulerPlugin",
 }

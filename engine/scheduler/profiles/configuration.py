@@ -37,7 +37,7 @@ UPSTREAM: Final = frozenset(("DynamicResources", "GangScheduling", "NodeDeclared
 
 _NO_SERVER: Final = "it says how kube-scheduler's own process is reached and looked into"
 IGNORED: Final[Mapping[str, str]] = {
-    "extenders": "extenders are not asked", "percentageOfNodesToScore": "all nodes are filtered and scored",
+    "extenders": "extenders are not called", "percentageOfNodesToScore": "all nodes are filtered and scored",
     "parallelism": "decisions are made in one thread", "leaderElection": "no lease is held",
     "clientConnection": "`--cluster` and the kubeconfig say how the cluster is read",
     "delayCacheUntilActive": "no lease is waited for", "healthzBindAddress": _NO_SERVER,

@@ -155,7 +155,7 @@ def test_policies_that_are_named_twice_are_a_usage_error(run: Run, dump: Path, p
     assert [run("scheduler", "--cluster", dump, "--policies", one, "--policies", other).err for one, other in (
         (policies, policies), (policies, policies / "hot.yaml"), (policies / "hot.yaml", policies),
     )] == [
-        f"koord-policy: `{policies}` is named twice: once is enough\n",
+        f"koord-policy: `{policies}` is named twice: leave one out\n",
         *[f"koord-policy: `{policies}/hot.yaml` is in `{policies}`, which is named too: name one of them\n"] * 2,
     ]
 

@@ -199,14 +199,14 @@ def test_what_is_asked_again_after_a_change_of_what_it_names_may_be_answered_oth
 
 
 @pytest.mark.parametrize(("plugin", "steps", "message"), [
-    (Empty(), [node("c")], "no cache key was asked for: name pods that wait among the steps"),
+    (Empty(), [node("c")], "`cache_key` was never called: name pods that wait among the steps"),
     (
         type("Odd", (Empty,), {"cache_key": lambda self, point, pod, snapshot: "what?"})(), STEPS,
-        "default/p asks no `CacheKey`: 'what\\?'",
+        "`cache_key` returned no `CacheKey` for default/p: 'what\\?'",
     ),
     (
         type("Silent", (Empty,), {"cache_key": lambda self, point, pod, snapshot: None})(), STEPS,
-        "no cache key was asked for",
+        "`cache_key` was never called",
     ),
 ])
 def test_what_asks_nothing_is_no_success(plugin, steps, message):

@@ -142,7 +142,7 @@ def test_names_that_do_not_exist_are_failures(misses):
             " `web`?"),
         ],
         "everything named": ["the case: a case that can run | `*` is about no node: all are named"],
-        "framework": ["the case: a case that can run | `evicts` cannot be asked of `hot`, a scheduler plugin"],
+        "framework": ["the case: a case that can run | `evicts` cannot be expected of `hot`, a scheduler plugin"],
     }
 
 

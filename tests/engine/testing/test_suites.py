@@ -49,7 +49,7 @@ def test_a_suite_is_about_the_policy_whose_name_it_has_those_in_its_file_or_thos
 
 
 @pytest.mark.parametrize(("files", "complaint"), [
-    ({"x.yaml": SUITE % ("x", "")}, "the suite `x` is about no policy"),
+    ({"x.yaml": SUITE % ("x", "")}, "the suite `x` tests no policy"),
     ({"x.yaml": SUITE % ("x", "policies: [y.yaml]")}, "the suite `x` names the policies `y.yaml`, which are not there"),
     ({"x.yaml": POLICY % "p" + "---\n" + SUITE % ("x", "") + "---\n" + SUITE % ("x", "")}, "two suites are named `x`"),
     ({"x.yaml": POLICY % "p" + "---\n" + SUITE % ("x", "plugn: p")}, "unknown field `plugn` in `spec`"),

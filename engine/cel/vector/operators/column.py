@@ -42,7 +42,7 @@ class ColumnOperator:
             if numbers is None:
                 if self._kind == "?":
                     raise NotColumnar
-                # It is declared as a number, but no row has one.
+                # declared as a number, and no row has one
                 nothing = np.zeros(context.size, dtype=DTYPES[self._kind])
                 numbers = Numbers(nothing, np.zeros(context.size, dtype=np.bool_))
             vector = Vector.of(numbers)
@@ -56,7 +56,7 @@ class ColumnOperator:
         return vector if vector.valid is None else self._failing(context, vector, vector.valid)
 
     def gathered(self, selected: SelectedRows) -> Vector | None:
-        """Return the column of these rows; None if one has no number of the kind."""
+        """Return the column of these rows; None if a row has no number of the declared kind."""
         scratch = selected.scratch
         vector = scratch.get(self._key)
         if vector is None:
@@ -80,7 +80,7 @@ class ColumnOperator:
         return frozenset((self._path,))
 
     def _failing(self, context: VectorContext, vector: Vector, valid: Mask) -> Vector:
-        """Return the column with the error of the first row without a number, in all rows with the same error."""
+        """Return the error of the first row without a number, in all rows with the same error."""
         known = context.decision_cache.get(self)
         if known is None:
             known = vector
