@@ -45,7 +45,7 @@ def evaluate(
     cannot parse the text, `EvaluationError` (without a position) if the evaluation fails.
     """
     import celpy  # noqa: PLC0415 - the import takes half a second
-    from celpy import celparser, evaluation  # noqa: PLC0415
+    from celpy import celparser, evaluation  # noqa: PLC0415 - as above
 
     environment = celpy.Environment()
     try:
@@ -86,7 +86,7 @@ def _wrapped(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def _to_celpy(value: object) -> Any:
-    from celpy import celtypes  # noqa: PLC0415
+    from celpy import celtypes  # noqa: PLC0415 - as above
 
     kinds: dict[type, Callable[[Any], Any]] = {
         bool: celtypes.BoolType, int: celtypes.IntType, Uint: celtypes.UintType, float: celtypes.DoubleType,

@@ -87,8 +87,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Never:
         """End with one line of usage and what is wrong with a command line."""
         if self.as_json:
-            from .failures import usage  # noqa: PLC0415 - only where something is wrong
-            from .terminal import write_json  # noqa: PLC0415
+            from .failures import usage  # only where something is wrong
+            from .terminal import write_json
 
             write_json(usage(message))
         self.exit(Exit.USAGE, f"usage: {self._short_usage()} (`{self.prog} --help` explains the options)\n"
@@ -123,7 +123,7 @@ class _Parser(argparse.ArgumentParser):
 
     def refuse(self, kind: str, word: str, known: Collection[str] = ()) -> Never:
         """End with the usage, and with the known word (default: option) that is most similar to `word`."""
-        from koordpolicy.engine.source import did_you_mean  # noqa: PLC0415 - only where something is wrong
+        from koordpolicy.engine.source import did_you_mean  # only where something is wrong
 
         known = known or self._option_string_actions
         hint = did_you_mean(word.partition("=")[0], known)
@@ -193,7 +193,7 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple, prog: st
 
 def _as_json(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
     """Return whether a command that can print JSON is asked to."""
-    from .failures import asks_for_json  # noqa: PLC0415 - see COMMANDS
+    from .failures import asks_for_json
 
     able = any("--output" in each.option_strings and "json" in (each.choices or ()) for each in parser._actions)  # noqa: SLF001
     return able and asks_for_json(arguments)
@@ -208,8 +208,8 @@ def _named_by(options: argparse.Namespace, parser: argparse.ArgumentParser) -> d
 
 
 def _guarded(run: Callable[[], int], named: Mapping[str, str], *, as_json: bool = False) -> int:
-    from .logs import log_visibly  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
-    from .terminal import reports_begun, write_json  # noqa: PLC0415
+    from .logs import log_visibly
+    from .terminal import reports_begun, write_json
 
     def reported() -> int:
         before = reports_begun()
@@ -219,7 +219,7 @@ def _guarded(run: Callable[[], int], named: Mapping[str, str], *, as_json: bool 
             raise
         except Exception as error:
             if as_json and reports_begun() == before:  # a program reads one object, and not what comes after it
-                from .failures import failure  # noqa: PLC0415
+                from .failures import failure
 
                 write_json(failure(error))
             return _reported(error, named)
@@ -241,9 +241,9 @@ def _reported(error: Exception, named: Mapping[str, str]) -> int:
 
     `named` are the options of files, see `_named_by`.
     """
-    from koordpolicy.engine.source import PolicyError  # noqa: PLC0415 - see COMMANDS
+    from koordpolicy.engine.source import PolicyError
 
-    from .exits import Stop  # noqa: PLC0415
+    from .exits import Stop
 
     if isinstance(error, Stop):
         print(visible(f"koord-policy: {error}"), file=sys.stderr)  # noqa: T201

@@ -157,8 +157,8 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
 
 def _add_extensions(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of the extensions of installed distributions; one that fails is left out."""
-    from koordpolicy.engine.framework.border import describe, must_be_survived  # noqa: PLC0415
-    from koordpolicy.engine.framework.discovery import discover  # noqa: PLC0415
+    from koordpolicy.engine.framework.border import describe, must_be_survived
+    from koordpolicy.engine.framework.discovery import discover
 
     for plugin in discover(lambda _: None).plugins:
         if Point.EXTENSION in plugin.points and plugin.framework is Framework.QOS:
@@ -216,11 +216,11 @@ class _Loaded:
 
 
 def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] | None) -> _Loaded:
-    from koordpolicy.engine.agent.host.files import raise_descriptor_limit  # noqa: PLC0415
-    from koordpolicy.engine.agent.node_agent import NodeAgent  # noqa: PLC0415 - only this command pays for it
-    from koordpolicy.engine.agent.qos_manager.lives import check_extension_gates, plugins_at  # noqa: PLC0415
-    from koordpolicy.engine.agent.qos_manager.manager import Manager  # noqa: PLC0415
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415
+    from koordpolicy.engine.agent.host.files import raise_descriptor_limit
+    from koordpolicy.engine.agent.node_agent import NodeAgent
+    from koordpolicy.engine.agent.qos_manager.lives import check_extension_gates, plugins_at
+    from koordpolicy.engine.agent.qos_manager.manager import Manager
+    from koordpolicy.engine.client.kubeconfig import load_connection
 
     gates = dict(read_gates(options.feature_gates))
     extensions = dict(_read_extensions(options.qos_extension_plugins))
@@ -255,12 +255,12 @@ def _settings(
     options: argparse.Namespace, gates: Mapping[str, bool], enable: frozenset[str], own: frozenset[str] | None,
     extensions: Mapping[str, bool],
 ) -> NodeAgentSettings:
-    from koordpolicy.engine.agent.daemon import AgentSettings  # noqa: PLC0415
-    from koordpolicy.engine.agent.host.detection import HostRoots  # noqa: PLC0415
-    from koordpolicy.engine.agent.node_agent import NodeAgentSettings  # noqa: PLC0415
-    from koordpolicy.engine.agent.prediction.predictor import PredictorSettings  # noqa: PLC0415
-    from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings  # noqa: PLC0415
-    from koordpolicy.engine.agent.states_informer.settings import StatesSettings  # noqa: PLC0415
+    from koordpolicy.engine.agent.daemon import AgentSettings
+    from koordpolicy.engine.agent.host.detection import HostRoots
+    from koordpolicy.engine.agent.node_agent import NodeAgentSettings
+    from koordpolicy.engine.agent.prediction.predictor import PredictorSettings
+    from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings
+    from koordpolicy.engine.agent.states_informer.settings import StatesSettings
 
     half_life = {"cpu": options.prediction_cpu_histogram_decay_halflife,
                  "memory": options.prediction_memory_histogram_decay_halflife}
@@ -328,7 +328,7 @@ def _check_files(options: argparse.Namespace) -> None:
 
 
 def _refuse_two_agents(options: argparse.Namespace, own: frozenset[str] | None) -> None:
-    from koordpolicy.engine.agent.koordlet import find_koordlet  # noqa: PLC0415
+    from koordpolicy.engine.agent.koordlet import find_koordlet
 
     found = find_koordlet(Path(options.proc_root))
     if found and own is None and not options.dry_run:
@@ -378,7 +378,7 @@ def _percent(text: str) -> float:
 
 
 def _http(text: str) -> tuple[str, int]:
-    from .serving import address  # noqa: PLC0415
+    from .serving import address
 
     found: Any = address(text if ":" in text.rpartition("]")[2] else f"127.0.0.1:{text}")
     return found[0], found[1]

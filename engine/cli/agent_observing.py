@@ -32,7 +32,7 @@ class Observed:
     """The observers, for `NodeAgent`, and the parts that begin and end with it; only what is used is imported."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from koordpolicy.engine.agent.counts import AgentCounts  # noqa: PLC0415
+        from koordpolicy.engine.agent.counts import AgentCounts
 
         self.counts = AgentCounts()
         self.observers: list[Any] = []
@@ -45,17 +45,17 @@ class Observed:
         self._recorder: Any = None
         self._decisions: Any = None
         if options.audit_log_dir is not None:
-            from koordpolicy.engine.agent.audit import AuditLog, AuditSettings  # noqa: PLC0415
-            from koordpolicy.engine.agent.audit_events import AuditEvents  # noqa: PLC0415
+            from koordpolicy.engine.agent.audit import AuditLog, AuditSettings
+            from koordpolicy.engine.agent.audit_events import AuditEvents
 
             self._log = AuditLog(AuditSettings(options.audit_log_dir), clock=time.monotonic)
             events = AuditEvents(self._log)
             self.observers.append(events.concluded)
             self.on_attempt.append(events.attempted)
         if options.http is not None:
-            from koordpolicy.engine.agent.operations import DecisionMetrics  # noqa: PLC0415
-            from koordpolicy.engine.serving.client_metrics import ClientMetrics  # noqa: PLC0415
-            from koordpolicy.engine.serving.instruments import MetricsRegistry  # noqa: PLC0415
+            from koordpolicy.engine.agent.operations import DecisionMetrics
+            from koordpolicy.engine.serving.client_metrics import ClientMetrics
+            from koordpolicy.engine.serving.instruments import MetricsRegistry
 
             self._decisions = DecisionMetrics(options.node_name, self.counts)
             self.observers.append(self._decisions.concluded)
@@ -69,7 +69,7 @@ class Observed:
         """Return what writes the recording that `--record` names, if it does."""
         if self._options.record is None:
             return None
-        from koordpolicy.engine.agent.node_recorder import NodeRecorder  # noqa: PLC0415
+        from koordpolicy.engine.agent.node_recorder import NodeRecorder
 
         if self._options.record.suffix != ".jsonl":
             raise Stop(f"`--record {self._options.record}`: a recording of JSON lines is named FILE.jsonl")
@@ -88,8 +88,8 @@ class Observed:
         if self._recorder is not None:
             yield _nothing, self._recorder.close
         if self._decisions is not None:
-            from koordpolicy.engine.agent.audit import AuditPages  # noqa: PLC0415
-            from koordpolicy.engine.agent.operations import AgentOperations  # noqa: PLC0415
+            from koordpolicy.engine.agent.audit import AuditPages
+            from koordpolicy.engine.agent.operations import AgentOperations
 
             pages = None if self._log is None else AuditPages(self._log, clock=time.monotonic)
             operations = AgentOperations(
@@ -119,7 +119,7 @@ def _access_of(options: argparse.Namespace) -> DelegatedAccess | None:
     """Return who decides about requests; nothing is imported unless the options ask for it."""
     if not delegation.protects(options):
         return delegation.access_of(options)
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection
 
     return delegation.access_of(options, partial(load_connection, context_of(options.cluster)))
 
@@ -127,7 +127,7 @@ def _access_of(options: argparse.Namespace) -> DelegatedAccess | None:
 def _certificate_of(options: argparse.Namespace) -> CertificateFiles | None:
     if options.tls_cert is None:
         return None
-    from koordpolicy.engine.serving.certificates import CertificateFiles  # noqa: PLC0415
+    from koordpolicy.engine.serving.certificates import CertificateFiles
 
     context = tls_of(options, certificates_optional=True)
     assert context is not None

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _show(found: Audit) -> None:
-    from koordpolicy.engine.explanation import counted  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.explanation import counted
 
     for level, title in ((AuditLevel.WARNING, "warnings"), (AuditLevel.NOTE, "notes: they may be meant so")):
         findings = [each for each in found.findings if each.level is level]

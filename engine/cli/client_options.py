@@ -52,7 +52,7 @@ def lease_of(
     Raises:
         Stop: its times contradict each other.
     """
-    from koordpolicy.engine.client.leader_election import LeaseSettings, new_identity  # noqa: PLC0415
+    from koordpolicy.engine.client.leader_election import LeaseSettings, new_identity
 
     held = written or {}
     elects = held.get("leaderElect", True) if options.leader_elect is None else options.leader_elect

@@ -39,7 +39,7 @@ def sources_of(paths: Iterable[str | Path]) -> dict[str, ApiSource]:
     for path in paths:
         if not isinstance(path, str) or not in_cluster(path):
             continue
-        from koordpolicy.engine.reload.api_source import parse  # noqa: PLC0415 - few commands have one
+        from koordpolicy.engine.reload.api_source import parse  # few commands have one
 
         try:
             source = parse(path)
@@ -54,8 +54,8 @@ def sources_of(paths: Iterable[str | Path]) -> dict[str, ApiSource]:
 
 def follower_of(sources: Iterable[ApiSource], context: str | None) -> PolicyFollower:
     """Return a started follower of these sources, in the cluster of a kubeconfig's context (see `load_connection`)."""
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
-    from koordpolicy.engine.reload.follow import PolicyFollower  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection  # for a live cluster only
+    from koordpolicy.engine.reload.follow import PolicyFollower
 
     follower = PolicyFollower(tuple(sources), load_connection(context))
     follower.start()
@@ -97,8 +97,8 @@ class ClusterPolicies:
         self, sources: Iterable[ApiSource], context: str | None, lease_name: tuple[str, str] | None,
     ) -> None:
         """Begins to follow, and waits for the first lists; `lease_name` is that of `--status-lease`."""
-        from koordpolicy.engine.reload.api_source import ObjectSource  # noqa: PLC0415 - as above
-        from koordpolicy.engine.reload.object_status import StatusWriter  # noqa: PLC0415
+        from koordpolicy.engine.reload.api_source import ObjectSource
+        from koordpolicy.engine.reload.object_status import StatusWriter
 
         self._follower = follower_of(sources, context)
         self._lease_name = lease_name
@@ -113,8 +113,8 @@ class ClusterPolicies:
 
     def started(self) -> None:
         """Take part in the election of the server that writes status."""
-        from koordpolicy.engine.client.kubeconfig import SERVICE_ACCOUNT  # noqa: PLC0415 - as above
-        from koordpolicy.engine.client.leader_election import LeaseSettings, new_identity  # noqa: PLC0415
+        from koordpolicy.engine.client.kubeconfig import SERVICE_ACCOUNT
+        from koordpolicy.engine.client.leader_election import LeaseSettings, new_identity
 
         if self._writer is None:
             return

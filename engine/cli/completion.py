@@ -49,9 +49,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 def script(shell: str) -> str:
     """Return the completion script for one of `SHELLS`."""
-    import shtab  # noqa: PLC0415 - only here
+    import shtab
 
-    from . import COMMANDS, command_line  # noqa: PLC0415 - the module that imports this one when it runs
+    from . import COMMANDS, command_line  # the module that imports this one when it runs
 
     parser, children = command_line("koord-policy", COMMANDS)
     for each in (parser, *children.values()):
@@ -77,7 +77,7 @@ class Completions:
 
 def candidates(words: Sequence[str]) -> Completions:
     """Return what may stand in place of the last of `words`, which may be empty or the beginning of a word."""
-    from . import COMMANDS, command_line  # noqa: PLC0415 - as above
+    from . import COMMANDS, command_line
 
     *before, last = words
     named = next((each for each in before if not each.startswith("-")), None)

@@ -128,12 +128,12 @@ def choice_of(text: str) -> PluginChoice:
     Raises:
         Stop: it names none.
     """
-    from koordpolicy.engine.scheduler.profiles.profile import PluginChoice  # noqa: PLC0415 - not every command schedules
+    from koordpolicy.engine.scheduler.profiles.profile import PluginChoice  # not every command schedules
 
     name, _, written = text.partition("=")
     args: Any = {}
     if written:
-        import yaml  # noqa: PLC0415
+        import yaml
 
         try:
             args = yaml.safe_load(written)
@@ -170,8 +170,8 @@ def settings_of(
     Raises:
         Stop: no policy names that profile, and it is not the default; there is no plugin that `--enable` names.
     """
-    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415 - not every command schedules
-    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # not every command schedules
+    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 
     if options.config is not None:
         return _configured(options, registry, cluster)
@@ -195,8 +195,8 @@ def settings_of(
 
 
 def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluster) -> Settings:
-    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.profiles import configuration  # noqa: PLC0415 - few runs have one
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+    from koordpolicy.engine.scheduler.profiles import configuration  # few runs have one
 
     if options.enable:
         raise Stop("`--enable` goes without `--config`: name the plugin in the configuration")
@@ -225,7 +225,7 @@ def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConf
         Stop: there is no such file.
         PolicyError: it is not valid.
     """
-    from koordpolicy.engine.descheduler import config  # noqa: PLC0415 - few commands have one
+    from koordpolicy.engine.descheduler import config  # few commands have one
 
     if path is None:
         return config.default()
@@ -454,7 +454,7 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
     """Return a cluster of objects; see `cluster_of`."""
     if isinstance(objects, Objects) and source.partition(":")[0] != LIVE_CLUSTER:
         _warn_of_repeats(objects)
-    from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415 - numpy, which few commands need
+    from koordpolicy.engine.cluster.cluster import Cluster  # numpy, which few commands need
 
     cluster = Cluster(kinds=objects.kinds if isinstance(objects, Objects) else None)
     problems = cluster.upsert_all(objects)
@@ -469,7 +469,7 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
 
 def _warn_of_repeats(objects: Objects) -> None:
     """Report objects of one kind and name with unlike contents, of which the last one counts."""
-    from koordpolicy.engine.cluster.sources.changes import Key, key_of  # noqa: PLC0415
+    from koordpolicy.engine.cluster.sources.changes import Key, key_of
 
     found: dict[Key, Mapping[str, Any]] = {}
     repeated: dict[Key, None] = {}
@@ -510,7 +510,7 @@ def warn_of_settings(
     Raises:
         PolicyError: a plugin cannot be activated, or a gate is unknown.
     """
-    from koordpolicy.engine.agent.settings import (  # noqa: PLC0415 - not every command has them
+    from koordpolicy.engine.agent.settings import (  # not every command has them
         running_reads,
         settings_without_effect,
     )
@@ -529,7 +529,7 @@ def settings_in(cluster: Cluster) -> Iterator[tuple[Mapping[str, Any], None]]:
 
 def scheduling_lacks(settings: Settings, registry: Registry, cluster: Cluster) -> tuple[Lack, ...]:
     """Return the kinds that active plugins of these profiles read and the source lacks."""
-    from koordpolicy.engine.scheduler.profiles.profile import reads_of  # noqa: PLC0415 - not every command schedules
+    from koordpolicy.engine.scheduler.profiles.profile import reads_of  # not every command schedules
 
     return lacking({name: reads for spec in settings.profiles for name, reads in reads_of(spec, registry).items()},
                    cluster)
@@ -550,12 +550,12 @@ def objects_of(source: str, note: Callable[[str], None] = warn) -> Iterable[Mapp
     """
     kind, _, context = source.partition(":")
     if kind == LIVE_CLUSTER:
-        from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - for a live cluster only
+        from koordpolicy.engine.cluster.sources import api  # for a live cluster only
 
         return api.load(context or None, note=note)
     if not Path(source).exists():
         raise Stop(f"there is no file or directory `{source}`: `--cluster` takes a dump, or kube[:CONTEXT]")
-    from koordpolicy.engine.cluster.sources import files  # noqa: PLC0415
+    from koordpolicy.engine.cluster.sources import files
 
     return files.load(Path(source))
 
@@ -566,7 +566,7 @@ def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
     Raises:
         Stop: the text is not a time.
     """
-    from koordpolicy.engine.cluster.objects.metrics import nanoseconds  # noqa: PLC0415
+    from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 
     if text is not None:
         try:
@@ -594,7 +594,7 @@ def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
 
 def _warn_of_outlier(times: Sequence[tuple[int, str]]) -> None:
     """Report that the one newest object of a dump sets a time at which the metrics of all others have expired."""
-    from koordpolicy.engine.kubernetes.times import rfc3339  # noqa: PLC0415
+    from koordpolicy.engine.kubernetes.times import rfc3339
 
     if len(times) < 2:
         return

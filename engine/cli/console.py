@@ -155,8 +155,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     static = _static()
     start_server_logs(options.log_format)
 
-    from koordpolicy.engine.console.server import ConsoleServer  # noqa: PLC0415 - after what may be wrong
-    from koordpolicy.engine.reload.vet import Vetter  # noqa: PLC0415
+    from koordpolicy.engine.console.server import ConsoleServer
+    from koordpolicy.engine.reload.vet import Vetter
 
     vetter = Vetter()
     server = ConsoleServer(sources.state, guard, static, vetter=vetter, seconds=options.view_timeout, past=past,
@@ -178,7 +178,7 @@ def _monitor(options: argparse.Namespace) -> ServerMonitor | None:
         refuse_given(options, ("endpoints_interval", *(() if options.agents else _OF_CALLS)),
                      "goes with `--endpoints`")
         return None
-    from koordpolicy.engine.monitoring.monitor import (  # noqa: PLC0415
+    from koordpolicy.engine.monitoring.monitor import (
         INTERVAL_S,
         LONGEST_ANSWER,
         TIMEOUT_S,
@@ -195,7 +195,7 @@ def _node_times(options: argparse.Namespace) -> NodeTimes:
         if not path.exists():
             raise Stop(f"there is no `{path}`: `--agent-recording` takes what `agent --record` wrote, or a directory "
                        "of such files")
-    from koordpolicy.engine.console.node_time import LONGEST_ANSWER, NodeTimes  # noqa: PLC0415 - `--help` does not wait
+    from koordpolicy.engine.console.node_time import LONGEST_ANSWER, NodeTimes
 
     agents = words_of(options.agents, "--agents") if options.agents else []
     if agents:
@@ -212,17 +212,17 @@ def _past(options: argparse.Namespace) -> Past | None:
     if not options.recorded.is_dir():
         raise Stop(f"there is no directory `{options.recorded}`: `--recorded` takes that of `scheduler --record`")
     if options.cluster is None:
-        from koordpolicy.engine.flight_recorder.recording import FlightRecording  # noqa: PLC0415 - as below
+        from koordpolicy.engine.flight_recorder.recording import FlightRecording
 
         refuse_given(options, _OF_CLUSTERS, "goes with `--cluster`: without it, settings are those of the recording")
         FlightRecording.open(options.recorded)  # raises if there is none
-    from koordpolicy.engine.console.past import Past  # noqa: PLC0415 - `--help` does not wait
+    from koordpolicy.engine.console.past import Past
 
     return Past(options.recorded)
 
 
 def _guard(options: argparse.Namespace) -> Guard:
-    from koordpolicy.engine.console.guard import Guard, is_loopback  # noqa: PLC0415
+    from koordpolicy.engine.console.guard import Guard, is_loopback
 
     host, _ = options.bind
     users = _users(options)
@@ -245,8 +245,8 @@ def _changes(options: argparse.Namespace, guard: Guard) -> ChangeRoutes | None:
     if guard.users is None:
         raise Stop("`--allow-changes` is for users who are known: name a file of tokens with `--tokens`, or the "
                    "cluster of the users with `--authentication-kubeconfig`")
-    from koordpolicy.engine.console.audit_file import AuditFile  # noqa: PLC0415
-    from koordpolicy.engine.console.changes import ChangeableServers, ChangeRoutes  # noqa: PLC0415
+    from koordpolicy.engine.console.audit_file import AuditFile
+    from koordpolicy.engine.console.changes import ChangeableServers, ChangeRoutes
 
     token_of(options.admin_token_file)
     reader = caller_of(options)
@@ -267,7 +267,7 @@ def _changes(options: argparse.Namespace, guard: Guard) -> ChangeRoutes | None:
 
 def _users(options: argparse.Namespace) -> Users | None:
     """Return who knows the users; None if no token is needed."""
-    from koordpolicy.engine.console.users import ClusterUsers, UserTokens  # noqa: PLC0415
+    from koordpolicy.engine.console.users import ClusterUsers, UserTokens
 
     if options.authentication_kubeconfig is not None:
         if options.tokens is not None:
@@ -283,7 +283,7 @@ def _users(options: argparse.Namespace) -> Users | None:
 
 
 def _static() -> Static:
-    from koordpolicy.engine.console.server import Static  # noqa: PLC0415
+    from koordpolicy.engine.console.server import Static
 
     try:
         return Static()
@@ -296,7 +296,7 @@ async def _serve(
     server: ConsoleServer, following: Sequence[ClusterFollowing | PolicyFollowing], options: argparse.Namespace,
     context: object,
 ) -> int:
-    from koordpolicy.engine.serving.listeners import serving  # noqa: PLC0415
+    from koordpolicy.engine.serving.listeners import serving
 
     stop = asyncio.Event()
     ending = Ending(stop, _GRACE_S)
@@ -321,7 +321,7 @@ async def _serve(
 
 
 def _open(url: str) -> None:
-    import webbrowser  # noqa: PLC0415 - few open one
+    import webbrowser
 
     if not webbrowser.open(url):
         warn("warning: no browser was found: open the page yourself")

@@ -70,7 +70,7 @@ class ConsoleSources:
 
     def follow(self, views: ViewThread, vetter: Vetter | None) -> tuple[ClusterFollowing | PolicyFollowing, ...]:
         """Return the followers that bring changes to the thread of the views; they are not started yet."""
-        from koordpolicy.engine.console.following import (  # noqa: PLC0415 - `--help` does not wait
+        from koordpolicy.engine.console.following import (
             ClusterFollowing,
             PolicyFollowing,
             console_reads,
@@ -95,7 +95,7 @@ class ConsoleSources:
         return (policies,) if watched is None else (policies, ClusterFollowing(watched, views))
 
     def _policies(self, loaded: Documents, sources: Sequence[Source]) -> PolicySet:
-        from koordpolicy.engine.console.policy_set import PolicySet  # noqa: PLC0415
+        from koordpolicy.engine.console.policy_set import PolicySet
 
         return PolicySet.of(loaded, sources, self.discovered, self.state.policies.settings)
 
@@ -112,9 +112,9 @@ def sources_of(options: argparse.Namespace, builtins: Builtins, past: Past | Non
     A live cluster is followed, unless `--now` names a time. Without `--cluster` it is the end of the recording, or the
     time of `--now` in it.
     """
-    from koordpolicy.engine.console.policy_set import PolicySet  # noqa: PLC0415 - `--help` does not wait
+    from koordpolicy.engine.console.policy_set import PolicySet
 
-    from .lint import lint_settings  # noqa: PLC0415 - as above
+    from .lint import lint_settings
 
     discovered = discovered_plugins(builtins)
     loaded, sources = _policies(options.policies, access_of(options))
@@ -135,7 +135,7 @@ def sources_of(options: argparse.Namespace, builtins: Builtins, past: Past | Non
 def _state(
     options: argparse.Namespace, cluster: Cluster, policies: PolicySet, now: int, watched: WatchedCluster | None,
 ) -> ConsoleState:
-    from koordpolicy.engine.console.state import ConsoleState  # noqa: PLC0415
+    from koordpolicy.engine.console.state import ConsoleState
 
     descheduler = None
     if options.descheduler_config is not None:
@@ -149,10 +149,10 @@ def _state(
 
 
 def _watched(options: argparse.Namespace, registry: Registry) -> WatchedCluster:
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
-    from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415
-    from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster  # noqa: PLC0415
-    from koordpolicy.engine.console.following import USER_AGENT, console_reads  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection  # for a live cluster only
+    from koordpolicy.engine.cluster.cluster import Cluster
+    from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
+    from koordpolicy.engine.console.following import USER_AGENT, console_reads
 
     cluster = Cluster(kinds=frozenset({"Node", "Pod"}))
     with contextlib.redirect_stderr(io.StringIO()):  # policies without pods are reported once there are pods
@@ -167,7 +167,7 @@ def _watched(options: argparse.Namespace, registry: Registry) -> WatchedCluster:
 
 
 def _time_of(text: str | None) -> int | None:
-    from koordpolicy.engine.console.past import time_of  # noqa: PLC0415 - `--help` does not wait
+    from koordpolicy.engine.console.past import time_of
 
     try:
         return None if text is None else time_of(text)

@@ -68,7 +68,7 @@ def access_of(
     if options.authentication_kubeconfig is None and connect is None:
         refuse_given(options, OPTIONS, "goes with `--authentication-kubeconfig`")
         return None
-    from koordpolicy.engine.serving.access import ALWAYS_ALLOWED, DelegatedAccess  # noqa: PLC0415
+    from koordpolicy.engine.serving.access import ALWAYS_ALLOWED, DelegatedAccess
 
     paths = options.authorization_always_allow_paths
     return DelegatedAccess(reviews_of(options, connect), always_allowed=ALWAYS_ALLOWED if paths is None else paths)
@@ -83,7 +83,7 @@ def reviews_of(options: argparse.Namespace, connect: Callable[[], Connection] | 
         Stop: there is no such kubeconfig.
         PolicyError: a kubeconfig is wrong.
     """
-    from koordpolicy.engine.serving.reviews import CACHE_S, CacheTimes, Reviews  # noqa: PLC0415
+    from koordpolicy.engine.serving.reviews import CACHE_S, CacheTimes, Reviews
 
     times = [CACHE_S if found is None else found for found in (getattr(options, name) for name in _TIMES)]
     for name in ("authentication_kubeconfig", "authorization_kubeconfig"):
@@ -98,8 +98,8 @@ def reviews_of(options: argparse.Namespace, connect: Callable[[], Connection] | 
 
 
 def _transports(file: str | None, connect: Callable[[], Connection] | None) -> Callable[[], Transport]:
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - only servers need it
-    from koordpolicy.engine.client.transport import Transport  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection  # only servers need it
+    from koordpolicy.engine.client.transport import Transport
 
     def load() -> Connection:
         if file is None:

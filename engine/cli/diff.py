@@ -128,7 +128,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     cluster, pods, now = _question(options)
     settings = settings_of(options, old, cluster, new)
     if options.trace is not None and options.config is None:
-        from koordpolicy.engine.scheduler.trace_profile import (  # noqa: PLC0415 - only where one is given
+        from koordpolicy.engine.scheduler.trace_profile import (  # only where one is given
             trace_profile,
         )
 
@@ -208,8 +208,8 @@ def _question(options: argparse.Namespace) -> tuple[Cluster, Sequence[PodInfo] |
         if options.limit is not None:
             pods = sorted(cluster.pending, key=lambda pod: -pod.priority)[: options.limit]
         return cluster, pods, now
-    from koordpolicy.engine.cluster.objects.pods import PodInfo  # noqa: PLC0415
-    from koordpolicy.engine.cluster.sources import trace as traces  # noqa: PLC0415 - only where one is given
+    from koordpolicy.engine.cluster.objects.pods import PodInfo
+    from koordpolicy.engine.cluster.sources import trace as traces  # only where one is given
 
     for path in filter(None, (options.trace, options.nodes)):
         if not path.exists():

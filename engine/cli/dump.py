@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     path: Path = options.out
     if path.is_dir() or (path.exists() and not path.is_file()):
         raise Stop(f"cannot write `{path}`: it is not a file")
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
+    from koordpolicy.engine.client.kubeconfig import load_connection
 
     context = context_of(options.cluster)
     kinds = kinds_of(registry_of(options.policies, builtins, access=access_of(options)))
@@ -78,9 +78,9 @@ def kinds_of(registry: Registry) -> list[str]:
 
 def _write(connection: Connection, kinds: list[str], path: Path) -> Dumped:
     """Write the dump to a new file beside the path, and then put it there: a link is replaced, not followed."""
-    from koordpolicy.engine.client.transport import Transport  # noqa: PLC0415 - as above
-    from koordpolicy.engine.cluster.sources.dump import dump  # noqa: PLC0415
-    from koordpolicy.engine.files import beside_of, create_private  # noqa: PLC0415
+    from koordpolicy.engine.client.transport import Transport
+    from koordpolicy.engine.cluster.sources.dump import dump
+    from koordpolicy.engine.files import beside_of, create_private
 
     beside = beside_of(path)
     with progress("dumping", len(kinds)) as done:

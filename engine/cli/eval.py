@@ -106,7 +106,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 
 def _plan(program: Program, options: argparse.Namespace) -> int:
-    from koordpolicy.engine.cel.explain.plans import describe  # noqa: PLC0415 - what few ask for
+    from koordpolicy.engine.cel.explain.plans import describe
 
     parts, limits = describe(program), program.checked.environment.limits
     whole = parts[0]
@@ -193,7 +193,7 @@ def _row_values(program: Program, frame: Frame, row: int) -> dict[str, object]:
 def _pod_values(cluster: Any, name: str | None) -> dict[str, object]:
     if name is None:
         return {}
-    from koordpolicy.engine.cluster.pod_variables import pod_values  # noqa: PLC0415 - only where a pod is named
+    from koordpolicy.engine.cluster.pod_variables import pod_values  # only where a pod is named
 
     return dict(pod_values(pod_of(cluster, name)))
 
@@ -240,7 +240,7 @@ def _one(
 def _evaluate(program: Program, bindings: Mapping[str, object], engine: str) -> object:
     if engine == ENGINES[0]:
         return program.evaluate(bindings)
-    from koordpolicy.engine.cel.celpython import evaluate as second  # noqa: PLC0415 - takes half a second to import
+    from koordpolicy.engine.cel.celpython import evaluate as second  # takes half a second to import
 
     return second(program.source.text, bindings)
 

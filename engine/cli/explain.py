@@ -155,11 +155,11 @@ def _only(options: argparse.Namespace, what: str, own: frozenset[str]) -> None:
 
 def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     # Explanations of scheduling do not need these imports.
-    from koordpolicy.engine.descheduler.documents import SourceStreaks  # noqa: PLC0415
-    from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction  # noqa: PLC0415
-    from koordpolicy.engine.descheduler.profile import build_profiles, lacks_of  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.documents import SourceStreaks
+    from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction
+    from koordpolicy.engine.descheduler.profile import build_profiles, lacks_of
 
-    from .proving import proving  # noqa: PLC0415
+    from .proving import proving
 
     configuration = descheduler_configuration(options.config, "--config")
     registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, access=access_of(options))
@@ -179,12 +179,12 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
-    from koordpolicy.engine.agent.qos_manager.explanation import explain_round  # noqa: PLC0415
-    from koordpolicy.engine.agent.recording import load  # noqa: PLC0415
-    from koordpolicy.engine.cluster.kinds import lacking  # noqa: PLC0415
-    from koordpolicy.engine.documents import parse_duration  # noqa: PLC0415 - as above
+    from koordpolicy.engine.agent.qos_manager.explanation import explain_round
+    from koordpolicy.engine.agent.recording import load
+    from koordpolicy.engine.cluster.kinds import lacking
+    from koordpolicy.engine.documents import parse_duration
 
-    from .qos import gates_from_option, read_gates  # noqa: PLC0415
+    from .qos import gates_from_option, read_gates
 
     if options.replay is None:
         raise Stop("`--qos` needs a recording: name it with `--replay`")

@@ -192,13 +192,13 @@ async def _beat(most: float) -> None:
 
 def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     """Return the server of the options; raises `Stop` for unusable TLS files."""
-    from koordpolicy.engine.scheduler.extender.server import (  # noqa: PLC0415 - 150 ms that only servers pay
+    from koordpolicy.engine.scheduler.extender.server import (  # 150 ms that only servers pay
         DECISION_SECONDS,
         DEFAULT_MAX_BODY,
         STUCK_SECONDS,
         Server,
     )
-    from koordpolicy.engine.serving.garbage_collection import ShortCollections  # noqa: PLC0415 - as below
+    from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
     collections = ShortCollections()
@@ -237,17 +237,17 @@ def loader(
         return load_vetted(options, load_with)
 
     def load_with(vetter: Vetter | None) -> Loaded:
-        from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415 - as above
-        from koordpolicy.engine.framework.registry import Live  # noqa: PLC0415
-        from koordpolicy.engine.reload.settings import ReloadSettings  # noqa: PLC0415
-        from koordpolicy.engine.reload.startup import InvalidAtStart  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.extender.loaded import Loaded  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.extender.placements import Placements  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.extender.protocol import Extender, Priorities  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.extender.shadow import SHARE, Shadow  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.profiles.profile import (  # noqa: PLC0415
+        from koordpolicy.engine.cluster.cluster import Cluster
+        from koordpolicy.engine.framework.registry import Live
+        from koordpolicy.engine.reload.settings import ReloadSettings
+        from koordpolicy.engine.reload.startup import InvalidAtStart
+        from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+        from koordpolicy.engine.scheduler.extender.loaded import Loaded
+        from koordpolicy.engine.scheduler.extender.placements import Placements
+        from koordpolicy.engine.scheduler.extender.protocol import Extender, Priorities
+        from koordpolicy.engine.scheduler.extender.shadow import SHARE, Shadow
+        from koordpolicy.engine.scheduler.observe.counters import Counters
+        from koordpolicy.engine.scheduler.profiles.profile import (
             ProfileSpec,
             all_reads_of,
             check_profiles,
@@ -316,8 +316,8 @@ def loader(
 
 def _watched(source: str, cluster: Cluster, reads: Iterable[Read]) -> WatchedCluster:
     """Return a live cluster that is watched and listed; raises `PolicyError` if it cannot be reached."""
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
-    from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection  # for a live cluster only
+    from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
 
     watched = WatchedCluster(load_connection(source.partition(":")[2] or None), cluster, reads)
     watched.start()
@@ -325,8 +325,8 @@ def _watched(source: str, cluster: Cluster, reads: Iterable[Read]) -> WatchedClu
 
 
 def _binder(source: str) -> PodBinder:
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
-    from koordpolicy.engine.scheduler.extender.pod_binder import PodBinder  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection  # for a live cluster only
+    from koordpolicy.engine.scheduler.extender.pod_binder import PodBinder
 
     return PodBinder(load_connection(source.partition(":")[2] or None))
 

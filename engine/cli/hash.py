@@ -60,7 +60,7 @@ def hash_path(path: str, bundles: BundleOptions) -> tuple[str, dict[str, str]]:
     Raises `Stop` if the path does not exist or has no policy files, `PolicyError` if files cannot be read or are being
     written.
     """
-    from koordpolicy.engine.reload.mount import Mount  # noqa: PLC0415 - only here
+    from koordpolicy.engine.reload.mount import Mount
 
     if is_bundle(path):
         found = read_elsewhere([path], PolicyAccess(bundles=bundles))[path]

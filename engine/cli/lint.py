@@ -128,7 +128,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("name a file or a directory, or - for standard input")
     changed = None
     if options.changed_since is not None:
-        from .changes import changed_since  # noqa: PLC0415 - few ask git
+        from .changes import changed_since  # few ask git
 
         changed = changed_since(options.changed_since, Path.cwd())
     settings = lint_settings(options.settings)

@@ -69,8 +69,8 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Schedule and bind the pods of a live cluster until a signal ends it."""
-    from koordpolicy.engine.scheduler.live.operations import Operations  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.live.operations import Operations
+    from koordpolicy.engine.scheduler.observe.counters import Counters
 
     if options.output != "text" or options.now is not None:
         raise Stop("`--output` and `--now` mean nothing to a scheduler of a live cluster: add `--dry-run`, or look at "
@@ -119,10 +119,10 @@ def _load(
     options: argparse.Namespace, builtins: Builtins, operations: Operations, connect: Callable[[], Connection],
     vetter: Vetter | None,
 ) -> _Loaded:
-    from koordpolicy.engine.scheduler.cycle.schedule_one import Debug  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.live.server import LiveServer  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles  # noqa: PLC0415
-    from koordpolicy.engine.serving.garbage_collection import ShortCollections  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
+    from koordpolicy.engine.scheduler.live.server import LiveServer
+    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles
+    from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
     profiles: tuple[ProfileSpec, ...] = ()
     collections = ShortCollections()
@@ -155,11 +155,11 @@ def _load(
 
 def _settings(options: argparse.Namespace, registry: Registry) -> tuple[Mapping[str, Any], Settings]:
     """Return the configuration as plain data, empty without one, and the profiles and the queue of the options."""
-    from koordpolicy.engine.framework.points import Framework  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.profiles import configuration  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec  # noqa: PLC0415
-    from koordpolicy.engine.source import in_order, render  # noqa: PLC0415
+    from koordpolicy.engine.framework.points import Framework
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+    from koordpolicy.engine.scheduler.profiles import configuration
+    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+    from koordpolicy.engine.source import in_order, render
 
     timeout = int((options.bind_timeout or 60.0) * 1e9)
     if options.config is None:
@@ -187,8 +187,8 @@ def server_settings(options: argparse.Namespace, written: Mapping[str, Any] | No
     Raises:
         Stop: times of the Lease contradict each other.
     """
-    from koordpolicy.engine.scheduler.live.server import BURST, QPS, ServerSettings  # noqa: PLC0415
-    from koordpolicy.engine.serving.console_links import ConsoleLinks  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.live.server import BURST, QPS, ServerSettings
+    from koordpolicy.engine.serving.console_links import ConsoleLinks
 
     connection = (written or {}).get("clientConnection") or {}
     qps = options.kube_api_qps

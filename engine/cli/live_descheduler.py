@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Deschedule a live cluster until a signal ends it, or for one cycle."""
-    from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations  # noqa: PLC0415 - see cli.COMMANDS
+    from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations
 
     if options.output != "text" or options.now is not None or options.cycles != 1:
         raise Stop("`--output`, `--now` and `--cycles` mean nothing to a descheduler of a live cluster: add `--once "
@@ -126,14 +126,14 @@ def _load(
     options: argparse.Namespace, builtins: Builtins, operations: DeschedulerOperations,
     connect: Callable[[], Connection], vetter: Vetter | None,
 ) -> _Loaded:
-    from koordpolicy.engine.descheduler import config  # noqa: PLC0415
-    from koordpolicy.engine.descheduler.live.preflight import check_permissions  # noqa: PLC0415
-    from koordpolicy.engine.descheduler.live.server import DeschedulerServer  # noqa: PLC0415
-    from koordpolicy.engine.framework.points import Framework  # noqa: PLC0415
-    from koordpolicy.engine.reload.followed_file import FollowedFile  # noqa: PLC0415
-    from koordpolicy.engine.serving.garbage_collection import ShortCollections  # noqa: PLC0415
+    from koordpolicy.engine.descheduler import config
+    from koordpolicy.engine.descheduler.live.preflight import check_permissions
+    from koordpolicy.engine.descheduler.live.server import DeschedulerServer
+    from koordpolicy.engine.framework.points import Framework
+    from koordpolicy.engine.reload.followed_file import FollowedFile
+    from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
-    from .proving import scheduler_of_pods  # noqa: PLC0415
+    from .proving import scheduler_of_pods
 
     def read(source: Source) -> DeschedulerConfiguration:
         return _with_options(options, config.read(source, live=True))
@@ -146,7 +146,7 @@ def _load(
         need_file(options.config, "`--config` takes a DeschedulerConfiguration or a DeschedulerPolicy")
         file = FollowedFile(options.config, read)
         if file.value.warnings:
-            from koordpolicy.engine.source import in_order, render  # noqa: PLC0415
+            from koordpolicy.engine.source import in_order, render
 
             warn(render(in_order(file.value.warnings)))
 
@@ -184,7 +184,7 @@ def _with_options(options: argparse.Namespace, found: DeschedulerConfiguration) 
 
 
 def _settings(options: argparse.Namespace, found: DeschedulerConfiguration) -> DeschedulerSettings:
-    from koordpolicy.engine.descheduler.live.server import (  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.live.server import (
         BURST,
         LONGEST_STALENESS_S,
         QPS,

@@ -53,7 +53,7 @@ class LiveServing:
 
     def __init__(self, options: argparse.Namespace) -> None:
         """Raises `Stop` for options and files that are of no use, `OSError` for a token that cannot be read."""
-        from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
+        from koordpolicy.engine.client.kubeconfig import load_connection
 
         check_paths(options)
         self.connect: Callable[[], Connection] = partial(load_connection, options.cluster.partition(":")[2] or None)
@@ -70,8 +70,8 @@ class LiveServing:
         If the Lease of this `name` of a server was lost, the whole process ends here with exit code 1. It also ends if
         a signal has not stopped it within `grace_s` seconds.
         """
-        from koordpolicy.engine.client.leader_election import Ended  # noqa: PLC0415
-        from koordpolicy.engine.reload.admin import RollbackEndpoint  # noqa: PLC0415
+        from koordpolicy.engine.client.leader_election import Ended
+        from koordpolicy.engine.reload.admin import RollbackEndpoint
 
         rollback = RollbackEndpoint(lambda: process.reloader, self._token)
 

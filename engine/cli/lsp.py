@@ -36,13 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     try:
-        from .lsp_server import PolicyLanguageServer  # noqa: PLC0415 - `--help` does not wait for it
+        from .lsp_server import PolicyLanguageServer
     except ModuleNotFoundError as error:
         if error.name not in ("pygls", "lsprotocol"):
             raise
         raise Stop("the language server needs pygls: pip install 'koord-policy[lsp]'") from None
-    from .composition import python_functions  # noqa: PLC0415
-    from .lsp_linter import LinterProcess  # noqa: PLC0415
+    from .composition import python_functions
+    from .lsp_linter import LinterProcess
 
     linter = LinterProcess(builtins, options.timeout)
     server = PolicyLanguageServer(linter, options.debounce, python_functions())

@@ -55,7 +55,7 @@ class DirectLinter:
 
     def lint(self, texts: Texts) -> Sequence[Mapping[str, Any]]:
         """Return the diagnostics; see `Linter`."""
-        from .lint import lsp_report  # noqa: PLC0415 - the process of the server does not need it
+        from .lint import lsp_report  # the process of the server does not need it
 
         unread: dict[str, bytes] = {name: text.encode("utf-8", "replace") for name, text in texts.items()}
         for name in tuple(texts):

@@ -97,10 +97,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - as all commands
     """Manage the cluster until a signal ends it."""
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
-    from koordpolicy.engine.client.leader_election import Ended  # noqa: PLC0415
-    from koordpolicy.engine.manager.operations import ManagerOperations  # noqa: PLC0415
-    from koordpolicy.engine.manager.server import ManagerServer, ManagerSettings  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection
+    from koordpolicy.engine.client.leader_election import Ended
+    from koordpolicy.engine.manager.operations import ManagerOperations
+    from koordpolicy.engine.manager.server import ManagerServer, ManagerSettings
 
     kind, _, context = options.cluster.partition(":")
     if kind != LIVE_CLUSTER:
@@ -137,7 +137,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
     """Return the TLS context; one without certificate if the manager makes it."""
-    from koordpolicy.engine.serving.listeners import server_context  # noqa: PLC0415
+    from koordpolicy.engine.serving.listeners import server_context
 
     if options.webhook_certificates is None:
         refuse_given(options, ("webhook_configuration", "webhook_name"), "goes with `--webhook-certificates`")
@@ -157,7 +157,7 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
 def _certificates(options: argparse.Namespace) -> CertificateSettings | None:
     if options.webhook_certificates is None:
         return None
-    from koordpolicy.engine.manager.certificate_rotation import CertificateSettings  # noqa: PLC0415 - of an extra
+    from koordpolicy.engine.manager.certificate_rotation import CertificateSettings  # of an extra
 
     return CertificateSettings(
         namespace=options.namespace, secret=options.webhook_certificates,
@@ -168,9 +168,9 @@ def _certificates(options: argparse.Namespace) -> CertificateSettings | None:
 def _listen(
     options: argparse.Namespace, operations: ManagerOperations, server: ManagerServer, tls: ssl.SSLContext | None,
 ) -> list[ListenerThread]:
-    from koordpolicy.engine.manager.webhooks import Webhooks  # noqa: PLC0415
-    from koordpolicy.engine.serving.certificates import CertificateFiles  # noqa: PLC0415
-    from koordpolicy.engine.serving.listeners import ListenerThread  # noqa: PLC0415
+    from koordpolicy.engine.manager.webhooks import Webhooks
+    from koordpolicy.engine.serving.certificates import CertificateFiles
+    from koordpolicy.engine.serving.listeners import ListenerThread
 
     listeners = []
     if options.webhook_bind is not None and tls is not None:

@@ -124,7 +124,7 @@ def recorded_reads(options: argparse.Namespace, registry: Registry) -> list[Read
 
 
 def _fields_of(options: argparse.Namespace) -> Fields:
-    from koordpolicy.engine.flight_recorder.fields import Fields, check_declared  # noqa: PLC0415 - few runs record
+    from koordpolicy.engine.flight_recorder.fields import Fields, check_declared  # few runs record
 
     try:
         fields = Fields.parse(options.record_fields or ())
@@ -139,11 +139,11 @@ def _recorder_of(
 ) -> FlightRecorder | None:
     if options.record is None:
         return None
-    from koordpolicy.engine.flight_recorder.recorder import (  # noqa: PLC0415 - few runs record
+    from koordpolicy.engine.flight_recorder.recorder import (  # few runs record
         FlightRecorder,
         RecorderSettings,
     )
-    from koordpolicy.engine.flight_recorder.segments import Busy, Limits  # noqa: PLC0415
+    from koordpolicy.engine.flight_recorder.segments import Busy, Limits
 
     fields = _fields_of(options)
     default = Limits()
@@ -164,7 +164,7 @@ def _recorder_of(
 def _log_of(options: argparse.Namespace, live: Live, clock: Callable[[], int]) -> DecisionLog | None:
     if options.decision_log is None:
         return None
-    from koordpolicy.engine.flight_recorder.decision_log import DecisionLog, LogLimits  # noqa: PLC0415 - as above
+    from koordpolicy.engine.flight_recorder.decision_log import DecisionLog, LogLimits
 
     default = LogLimits()
     limits = LogLimits(options.decision_log_size or default.bytes, options.decision_log_files or default.files)

@@ -24,14 +24,14 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 
 def planned(action: str, to: str, answers: Sequence[EndpointAnswer]) -> ChangePlan:
     """Return the effect of a change, from the answers to its dry run."""
-    from koordpolicy.engine.console.change_plans import plan_of  # noqa: PLC0415 - only with `--dry-run`
+    from koordpolicy.engine.console.change_plans import plan_of  # only with `--dry-run`
 
     return plan_of(action, to, answers)
 
 
 def plan_json(server: PlannedServer) -> dict[str, Any]:
     """Return the effect on a server as plain data."""
-    import msgspec  # noqa: PLC0415 - as above
+    import msgspec
 
     found: dict[str, Any] = msgspec.to_builtins(server)
     return found

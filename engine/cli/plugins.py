@@ -119,9 +119,9 @@ def _patched(plugins: Sequence[Plugin]) -> dict[tuple[str, FieldPath], list[str]
 
 def _show_role(plugins: Sequence[Plugin]) -> None:
     """Write a ClusterRole with what plugins require beside the shipped role; without rules if that is nothing."""
-    import yaml  # noqa: PLC0415 - only this option writes YAML
+    import yaml  # only this option writes YAML
 
-    from koordpolicy.engine.scheduler.live.permissions import of_plugins, rules  # noqa: PLC0415 - as above
+    from koordpolicy.engine.scheduler.live.permissions import of_plugins, rules
 
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "koord-policy-scheduler-plugins"}, "rules": rules(of_plugins(plugins))}

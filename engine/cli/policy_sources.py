@@ -104,8 +104,8 @@ def bundle_sources(
     for path in paths:
         if not is_bundle(path):
             continue
-        from koordpolicy.engine.bundles.transfer import BundlePuller  # noqa: PLC0415 - few commands have one
-        from koordpolicy.engine.reload.bundle_source import BundleSource  # noqa: PLC0415
+        from koordpolicy.engine.bundles.transfer import BundlePuller  # few commands have one
+        from koordpolicy.engine.reload.bundle_source import BundleSource
 
         if path in found:
             raise Stop(f"`{path}` is named twice: leave one out")
@@ -128,7 +128,7 @@ def need_version(mount: Mount) -> Version:
         Stop: there is nothing at the path, or it cannot be read.
         PolicyError: a file cannot be read.
     """
-    from koordpolicy.engine.reload.mount import Presence  # noqa: PLC0415 - only some commands pay for it
+    from koordpolicy.engine.reload.mount import Presence
 
     reading = mount.read()
     if reading.stamp.presence is Presence.MISSING:
@@ -153,7 +153,7 @@ def need_bundle(paths: Iterable[str | Path], options: BundleOptions) -> None:
 
 def reference_of(text: str) -> BundleReference:
     """Return the reference of a bundle that a text names; raises `Stop` if it is none."""
-    from koordpolicy.engine.bundles.reference import BundleReference  # noqa: PLC0415 - as above
+    from koordpolicy.engine.bundles.reference import BundleReference
 
     try:
         return BundleReference.parse(text)
@@ -163,7 +163,7 @@ def reference_of(text: str) -> BundleReference:
 
 def registry_access(options: BundleOptions, *, attempts: int = _ATTEMPTS) -> RegistryAccess:
     """Return the access to registries that the options describe; raises `Stop` if a file is not there."""
-    from koordpolicy.engine.bundles.registry import RegistryAccess  # noqa: PLC0415 - as above
+    from koordpolicy.engine.bundles.registry import RegistryAccess
 
     if options.registry_ca is not None and not options.registry_ca.is_file():
         raise Stop(f"`--registry-ca`: there is no file `{options.registry_ca}`")
@@ -171,7 +171,7 @@ def registry_access(options: BundleOptions, *, attempts: int = _ATTEMPTS) -> Reg
 
 
 def _trust(path: str, options: BundleOptions) -> Trust:
-    from koordpolicy.engine.bundles.transfer import Trust  # noqa: PLC0415 - as above
+    from koordpolicy.engine.bundles.transfer import Trust
 
     if options.insecure_unsigned and options.verify_keys:
         raise Stop("`--insecure-unsigned` and `--verify-key` exclude each other")
@@ -181,14 +181,14 @@ def _trust(path: str, options: BundleOptions) -> Trust:
     if options.insecure_unsigned:
         return Trust(unsigned=True)
     need_cryptography("--verify-key")
-    from koordpolicy.engine.bundles.keys import VerifyKey  # noqa: PLC0415 - of an extra
+    from koordpolicy.engine.bundles.keys import VerifyKey  # of an extra
 
     return Trust(tuple(map(VerifyKey.read, options.verify_keys)))
 
 
 def followed(sources: Iterable[BundleSource], interval_s: float | None) -> BundleFollower:
     """Return the follower of bundles, after one pull of each; `interval_s` is that of `--registry-interval`."""
-    from koordpolicy.engine.reload.bundle_source import INTERVAL_S, BundleFollower  # noqa: PLC0415 - as above
+    from koordpolicy.engine.reload.bundle_source import INTERVAL_S, BundleFollower
 
     follower = BundleFollower(tuple(sources), interval_s=interval_s or INTERVAL_S)
     follower.first()
@@ -216,8 +216,8 @@ def as_files(paths: Sequence[Path], options: BundleOptions) -> Iterator[Sequence
     if not any(is_bundle(str(path)) for path in paths):
         yield paths
         return
-    from koordpolicy.engine.reload.mount import Mount  # noqa: PLC0415 - as above
-    from koordpolicy.engine.reload.publish import publish  # noqa: PLC0415
+    from koordpolicy.engine.reload.mount import Mount
+    from koordpolicy.engine.reload.publish import publish
 
     with tempfile.TemporaryDirectory(prefix="koord-policy-") as directory:
         found: list[Path] = []

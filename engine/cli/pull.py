@@ -54,8 +54,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     assert version is not None
     assert bundle is not None
 
-    from koordpolicy.engine.reload.mount import Mount  # noqa: PLC0415 - only here
-    from koordpolicy.engine.reload.publish import publish  # noqa: PLC0415
+    from koordpolicy.engine.reload.mount import Mount
+    from koordpolicy.engine.reload.publish import publish
 
     out.mkdir(parents=True, exist_ok=True)
     publish(Mount(out), bundle.files)

@@ -85,9 +85,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     files, names = _files_of(options.paths)
     report = _linted(files, names, builtins)
 
-    from koordpolicy.engine.bundles import manifest  # noqa: PLC0415 - only this command and `pull` do
-    from koordpolicy.engine.bundles.transfer import push  # noqa: PLC0415
-    from koordpolicy.engine.reload.mount import Version, hash_of  # noqa: PLC0415
+    from koordpolicy.engine.bundles import manifest
+    from koordpolicy.engine.bundles.transfer import push
+    from koordpolicy.engine.reload.mount import Version, hash_of
 
     hashes = {name: hash_of(content) for name, content in files.items()}
     digest = Version.of({}, hashes).digest
@@ -116,7 +116,7 @@ def _sign_key(path: Path | None) -> SignKey | None:
     if path is None:
         return None
     need_cryptography("--sign-key")
-    from koordpolicy.engine.bundles.keys import PASSWORD, SignKey  # noqa: PLC0415 - as above
+    from koordpolicy.engine.bundles.keys import PASSWORD, SignKey
 
     return SignKey.read(path, os.environ.get(PASSWORD))
 
@@ -128,8 +128,8 @@ def _files_of(paths: Sequence[str]) -> tuple[dict[str, bytes], dict[str, str]]:
         Stop: there is no such path, no file, or two files of one name.
         PolicyError: a file cannot be read.
     """
-    from koordpolicy.engine.reload.mount import Mount  # noqa: PLC0415 - as above
-    from koordpolicy.engine.reload.publish import content_of  # noqa: PLC0415
+    from koordpolicy.engine.reload.mount import Mount
+    from koordpolicy.engine.reload.publish import content_of
 
     files: dict[str, bytes] = {}
     names: dict[str, str] = {}
@@ -148,9 +148,9 @@ def _files_of(paths: Sequence[str]) -> tuple[dict[str, bytes], dict[str, str]]:
 
 def _linted(files: Mapping[str, bytes], names: Mapping[str, str], builtins: Builtins) -> LintReport:
     """Return the linter's report without errors; raises `PolicyError` if there are any."""
-    from koordpolicy.engine.lint.configuration import FILE  # noqa: PLC0415 - as above
+    from koordpolicy.engine.lint.configuration import FILE
 
-    from .lint import report_of  # noqa: PLC0415
+    from .lint import report_of
 
     texts = {names[name]: content for name, content in files.items() if Path(name).name != FILE}
     if not texts:

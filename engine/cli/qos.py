@@ -99,7 +99,7 @@ def strategy_args(path: Path | None, plugins: Iterable[Plugin]) -> Mapping[str, 
     """
     if path is None:
         return {}
-    from koordpolicy.engine.agent.qos_manager.configuration import load as load_configuration  # noqa: PLC0415
+    from koordpolicy.engine.agent.qos_manager.configuration import load as load_configuration
 
     need_file(path, "`--config` takes a QoSManagerConfiguration")
     return load_configuration(path, [each.name for each in plugins if each.framework is Framework.QOS

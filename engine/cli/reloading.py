@@ -81,7 +81,7 @@ def load_vetted(options: argparse.Namespace, load: Callable[[Vetter | None], T])
 
     If it raises, the process is ended.
     """
-    from koordpolicy.engine.reload.vet import SECONDS, Vetter  # noqa: PLC0415 - only servers pay for it
+    from koordpolicy.engine.reload.vet import SECONDS, Vetter  # only servers pay for it
 
     if options.compile_timeout == 0:
         return load(None)
@@ -118,8 +118,8 @@ class PolicyLoader:
         settle: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`settle` is called after each reload (see `Reloader`)."""
-        from koordpolicy.engine.framework.registry import Live  # noqa: PLC0415 - as above
-        from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc  # noqa: PLC0415
+        from koordpolicy.engine.framework.registry import Live
+        from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 
         self.live: Live = Live()
         """The active policies."""
@@ -135,9 +135,9 @@ class PolicyLoader:
         Raises:
             PolicyError: they are invalid, and there is no last good version that may be used.
         """
-        from koordpolicy.engine.reload.settings import ReloadSettings  # noqa: PLC0415
-        from koordpolicy.engine.reload.source_state import ReloadUnit  # noqa: PLC0415
-        from koordpolicy.engine.reload.startup import InvalidAtStart  # noqa: PLC0415
+        from koordpolicy.engine.reload.settings import ReloadSettings
+        from koordpolicy.engine.reload.source_state import ReloadUnit
+        from koordpolicy.engine.reload.startup import InvalidAtStart
 
         options = self._options
         settings = ReloadSettings(
@@ -174,16 +174,16 @@ class PolicyLoader:
         """Return a reloader of the policies at these paths, and of these other sources; its other arguments are those
         of `Reloader`.
         """
-        from koordpolicy.engine.reload.reloader import Reloader  # noqa: PLC0415
+        from koordpolicy.engine.reload.reloader import Reloader
 
         return Reloader(live, paths, self._builder(), settings, python_plugins=python_plugins, check=check,
                         state_dir=state_dir, low_latency=self.low_latency, settle=self._settle, observers=observers,
                         log=log or logging.getLogger("koordpolicy.engine.reload.reloader"))
 
     def _builder(self) -> Builder | VettedBuild:
-        from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
-        from koordpolicy.engine.reload.build import Builder  # noqa: PLC0415
-        from koordpolicy.engine.reload.vet import SECONDS, VettedBuild  # noqa: PLC0415
+        from koordpolicy.engine.compile import compile_documents
+        from koordpolicy.engine.reload.build import Builder
+        from koordpolicy.engine.reload.vet import SECONDS, VettedBuild
 
         builder = Builder(partial(compile_documents, extensions=self.discovered.functions),
                           seconds=self._options.compile_timeout or SECONDS, pause=self.low_latency.pause)

@@ -137,7 +137,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if (options.trace is None) == (options.recorded is None):
         raise Stop("replay what? name a trace with `--trace`, or a flight recording with `--recorded`")
     if options.recorded is not None:
-        from . import recorded  # noqa: PLC0415 - a trace does without it
+        from . import recorded  # a trace does without it
 
         refuse_given(options, _ONLY_TRACE, "goes with `--trace`")
         return recorded.run(options, builtins)
@@ -187,7 +187,7 @@ def _run_of(options: argparse.Namespace, nodes: int) -> dict[str, object]:
 
 
 def _write_report(options: argparse.Namespace, result: RecordingResult, nodes: int) -> None:
-    from koordpolicy.engine.reports.recording import recording_page  # noqa: PLC0415 - not every run writes one
+    from koordpolicy.engine.reports.recording import recording_page  # not every run writes one
 
     about = (f"{made_by(options)}; {nodes:,} nodes (share {options.node_share:g}), "
              f"stays stretched by {options.stretch:g}, pods leave: {options.leave}")

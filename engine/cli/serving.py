@@ -61,7 +61,7 @@ def add_console_url(group: argparse._ActionsContainer, effect: str) -> None:
 
 
 def _links(text: str) -> ConsoleLinks:
-    from koordpolicy.engine.serving.console_links import ConsoleLinks  # noqa: PLC0415 - few name one
+    from koordpolicy.engine.serving.console_links import ConsoleLinks
 
     try:
         return ConsoleLinks.at(text)
@@ -76,7 +76,7 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 def tls_of(options: argparse.Namespace, *, certificates_optional: bool = False) -> ssl.SSLContext | None:
     """Return the TLS context of the options; None without `--tls-cert`. Raises `Stop` for files that are of no use."""
-    from koordpolicy.engine.serving.listeners import tls_context  # noqa: PLC0415 - only servers pay for it
+    from koordpolicy.engine.serving.listeners import tls_context  # only servers pay for it
 
     if (options.tls_cert is None) != (options.tls_key is None):
         raise Stop("`--tls-cert` and `--tls-key` go together")
@@ -100,7 +100,7 @@ def admin_token_of(options: argparse.Namespace) -> AdminToken | None:
         Stop: the file holds no valid token.
         OSError: it cannot be read.
     """
-    from koordpolicy.engine.reload.admin import AdminToken  # noqa: PLC0415 - only servers pay for it
+    from koordpolicy.engine.reload.admin import AdminToken  # only servers pay for it
 
     if options.admin_token_file is None:
         return None
@@ -121,9 +121,9 @@ def listen(
     Raises:
         Stop: an address is not available.
     """
-    from aiohttp import web  # noqa: PLC0415 - only servers pay for it
+    from aiohttp import web  # only servers pay for it
 
-    from koordpolicy.engine.serving.listeners import ListenerThread  # noqa: PLC0415
+    from koordpolicy.engine.serving.listeners import ListenerThread
 
     found: list[ListenerThread] = []
     for option, place, context in addresses:

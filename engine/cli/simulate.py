@@ -114,7 +114,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 def _write_report(
     options: argparse.Namespace, workload: traces.Workload, result: SimulationResult, measured: Measurements,
 ) -> None:
-    from koordpolicy.engine.reports.simulation import Replayed, simulation_page  # noqa: PLC0415 - as above
+    from koordpolicy.engine.reports.simulation import Replayed, simulation_page
 
     about = (f"{made_by(options)}; seed {options.seed}, requests tuned to {options.tune:g}, "
              f"ties: {options.tie_break}")

@@ -97,7 +97,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("over what? name a trace with `--trace`, a snapshot of a cluster with `--cluster`, or flight "
                    "recordings with `--recorded`")
     _check_paths(options)
-    from koordpolicy.engine.experiments import axes as reading  # noqa: PLC0415 - numpy and the engine come with these
+    from koordpolicy.engine.experiments import axes as reading  # numpy and the engine come with these
 
     try:
         axes = [reading.parse(text) for text in options.axes]
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _check_paths(options: argparse.Namespace) -> None:
-    from koordpolicy.engine.experiments.tables import CSV, PARQUET  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.tables import CSV, PARQUET
 
     for name, endings in (("out", (CSV, PARQUET)), ("report", (".html", ".htm")), ("plot", (".png", ".svg"))):
         path: Path | None = getattr(options, name)
@@ -153,7 +153,7 @@ def _space(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins
         return _replays(axes, options, builtins)
     if options.recorded is None:
         return _snapshots(axes, options, builtins)
-    from koordpolicy.engine.experiments.recordings import Recordings  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.recordings import Recordings
 
     if not options.recorded.is_dir():
         raise Stop(f"`{options.recorded}` is not a directory: `--recorded` takes that of `scheduler --record`")
@@ -161,19 +161,19 @@ def _space(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins
 
 
 def _replays(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Replays:
-    from koordpolicy.engine.experiments.replays import Replays  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.replays import Replays
 
-    from .composition import choice_of  # noqa: PLC0415
+    from .composition import choice_of
 
     return Replays(axes, options.trace, builtins=builtins, nodes=options.nodes, policies=options.policies,
                    enabled=tuple(map(choice_of, options.enable)), limit=options.limit)
 
 
 def _snapshots(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Snapshots:
-    from koordpolicy.engine.experiments.snapshots import Snapshots  # noqa: PLC0415 - see `run`
-    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415
+    from koordpolicy.engine.experiments.snapshots import Snapshots
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 
-    from .composition import (  # noqa: PLC0415 - as above
+    from .composition import (
         all_lacks,
         cluster_from,
         registry_of,
@@ -194,7 +194,7 @@ def _snapshots(axes: Sequence[Axis], options: argparse.Namespace, builtins: Buil
 
 
 def _manner(options: argparse.Namespace) -> Manner:
-    from koordpolicy.engine.experiments import presentation as shown  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments import presentation as shown
 
     if options.recorded is not None:
         return shown.RECORDINGS
@@ -202,11 +202,11 @@ def _manner(options: argparse.Namespace) -> Manner:
 
 
 def _swept(points: Sequence[Point], space: _AnySpace, options: argparse.Namespace) -> Swept:
-    from koordpolicy.engine.experiments import recordings, replays, snapshots  # noqa: PLC0415 - see `run`
-    from koordpolicy.engine.experiments.recordings import Recordings  # noqa: PLC0415
-    from koordpolicy.engine.experiments.replays import Replays  # noqa: PLC0415
-    from koordpolicy.engine.experiments.runners import Lost  # noqa: PLC0415
-    from koordpolicy.engine.experiments.sweep import sweep  # noqa: PLC0415
+    from koordpolicy.engine.experiments import recordings, replays, snapshots
+    from koordpolicy.engine.experiments.recordings import Recordings
+    from koordpolicy.engine.experiments.replays import Replays
+    from koordpolicy.engine.experiments.runners import Lost
+    from koordpolicy.engine.experiments.sweep import sweep
 
     runner = _runner(options, len(points))
     with _journal(options) as journal, progress("running experiments", len(points)) as done:
@@ -225,7 +225,7 @@ def _swept(points: Sequence[Point], space: _AnySpace, options: argparse.Namespac
 
 
 def _runner(options: argparse.Namespace, experiments: int) -> Runner:
-    from koordpolicy.engine.experiments.runners import Distributed, Here, Processes  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.runners import Distributed, Here, Processes
 
     if options.scheduler_address is not None:
         return Distributed(options.scheduler_address)
@@ -234,7 +234,7 @@ def _runner(options: argparse.Namespace, experiments: int) -> Runner:
 
 
 def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
-    from koordpolicy.engine.experiments.journal import Busy, Journal  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.journal import Busy, Journal
 
     if options.out is None:
         return nullcontext()
@@ -250,19 +250,19 @@ def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
 def _write_files(
     swept: Swept, space: _AnySpace, manner: Manner, options: argparse.Namespace,
 ) -> None:
-    from koordpolicy.engine.experiments.tables import rows_of, write_table  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.tables import rows_of, write_table
 
     if options.out is not None:
         write_table(options.out, rows_of(swept.finished, step=options.every))
     if options.report is not None:
-        from koordpolicy.engine.experiments.report import page  # noqa: PLC0415 - matplotlib comes with it
+        from koordpolicy.engine.experiments.report import page  # matplotlib comes with it
 
         title = f"{len(swept.finished):,} experiments over {options.trace or options.cluster or options.recorded}"
         text = page(swept, space.axes, manner, title=title, about=f"koord-policy {__version__}")
         write_file(options.report, text)
     if options.plot is not None:
-        from koordpolicy.engine.experiments import plots  # noqa: PLC0415
-        from koordpolicy.engine.experiments import presentation as shown  # noqa: PLC0415
+        from koordpolicy.engine.experiments import plots
+        from koordpolicy.engine.experiments import presentation as shown
 
         drawn = [panel for group in shown.panels(swept.finished, manner).values() for panel in group]
         if not drawn:
@@ -284,9 +284,9 @@ def _json(swept: Swept, space: _AnySpace) -> dict[str, Any]:
 
 
 def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
-    from koordpolicy.engine.experiments.axes import describe, show  # noqa: PLC0415 - see `run`
-    from koordpolicy.engine.experiments.presentation import summary  # noqa: PLC0415
-    from koordpolicy.engine.explanation import counted  # noqa: PLC0415
+    from koordpolicy.engine.experiments.axes import describe, show
+    from koordpolicy.engine.experiments.presentation import summary
+    from koordpolicy.engine.explanation import counted
 
     if swept.finished:
         found = summary(swept.finished, manner)

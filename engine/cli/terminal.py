@@ -78,7 +78,7 @@ def warn(text: str) -> None:
 
 @cache
 def _console() -> Console:
-    from rich.console import Console  # noqa: PLC0415 - 40 ms that only commands with tables pay
+    from rich.console import Console  # 40 ms that only commands with tables pay
 
     class Piped(Console):
         """Raises when the output is closed, as other writes do; rich would end the process with 1."""
@@ -92,7 +92,7 @@ def _console() -> Console:
 
 def heading(text: str) -> None:
     """Print a heading with a blank line before it."""
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     write()
     _console().print(Text(one_line(text), style="bold"), soft_wrap=True)
@@ -111,8 +111,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> list[str]:
     """Return the lines of a table; they exceed the console's width only if a word does."""
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     filled = [index for index in range(len(headers)) if not rows or any(str(row[index]) for row in rows)]
     headers, rows = [headers[index] for index in filled], [[row[index] for index in filled] for row in rows]
@@ -146,7 +146,7 @@ def _cell(value: object) -> str:
 
 def bar(percent: float, width: int = 20, *, hot: float = 65.0) -> object:
     """Return a bar of `width` cells for 0..100 percent, red from `hot` on if colour is supported."""
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     cells = max(0.0, min(100.0, percent)) / 100 * width
     whole = int(cells)
@@ -188,8 +188,8 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield lambda _done: None
         return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(label, total=total)

@@ -157,8 +157,8 @@ class _RunOutcome:
 
 
 def _run(options: argparse.Namespace, builtins: Builtins) -> int:
-    from koordpolicy.engine.testing.settings import fixtures_without_effect  # noqa: PLC0415 - `--help` does not wait
-    from koordpolicy.engine.testing.suites import load_suites  # noqa: PLC0415
+    from koordpolicy.engine.testing.settings import fixtures_without_effect
+    from koordpolicy.engine.testing.suites import load_suites
 
     start = time.perf_counter()
     discovered = discovered_plugins(builtins)
@@ -179,7 +179,7 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output == "json":
         write_json(_json(outcome, seconds))
     elif options.output == "junit":
-        from koordpolicy.engine.testing.results import to_junit  # noqa: PLC0415
+        from koordpolicy.engine.testing.results import to_junit
 
         write_report(to_junit(outcome.results))
     elif options.output in ("github", "sarif"):
@@ -194,16 +194,16 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _annotated(outcome: _RunOutcome, output: str) -> str:
-    from koordpolicy import __version__  # noqa: PLC0415
-    from koordpolicy.engine.annotations import to_json_text  # noqa: PLC0415
-    from koordpolicy.engine.testing.failed_cases import faults_of, to_github, to_sarif  # noqa: PLC0415
+    from koordpolicy import __version__
+    from koordpolicy.engine.annotations import to_json_text
+    from koordpolicy.engine.testing.failed_cases import faults_of, to_github, to_sarif
 
     faults = tuple(faults_of(outcome.results, outcome.mutation, outcome.complaints))
     return to_github(faults) if output == "github" else to_json_text(to_sarif(faults, __version__))
 
 
 def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tuple[Suite, Case]]:
-    from koordpolicy.engine.testing.suites import cases_of  # noqa: PLC0415
+    from koordpolicy.engine.testing.suites import cases_of
 
     found = list(cases_of(suites))
     if pattern is None:
@@ -219,7 +219,7 @@ def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tu
 def _coverage(options: argparse.Namespace) -> ExpressionCoverage | None:
     if options.coverage is None and options.min_coverage is None:
         return None
-    from koordpolicy.engine.testing.coverage import ExpressionCoverage  # noqa: PLC0415
+    from koordpolicy.engine.testing.coverage import ExpressionCoverage
 
     return ExpressionCoverage()
 
@@ -227,7 +227,7 @@ def _coverage(options: argparse.Namespace) -> ExpressionCoverage | None:
 def _results(
     chosen: Sequence[tuple[Suite, Case]], coverage: ExpressionCoverage | None, *, explains: bool,
 ) -> tuple[CaseResult, ...]:
-    from koordpolicy.engine.testing.cases import run_case  # noqa: PLC0415
+    from koordpolicy.engine.testing.cases import run_case
 
     results = []
     with progress("testing", len(chosen)) as done:
@@ -249,8 +249,8 @@ def _judged(
         complaints += [f"no suite is about `{each.name}` ({each.origin})" for each in loaded.untested]
     reports = None
     if coverage is not None:
-        from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
-        from koordpolicy.engine.testing.coverage import percent  # noqa: PLC0415
+        from koordpolicy.engine.compile import compile_documents
+        from koordpolicy.engine.testing.coverage import percent
 
         # Untested policies have no coverage, which must not look better than a partial test.
         compiled = {each.name: each for each in compile_documents(loaded.untested, extensions=functions)}
@@ -273,7 +273,7 @@ def _judged(
 
 
 def _mutated(suites: Sequence[Suite]) -> MutationOutcome:
-    from koordpolicy.engine.testing.mutation import mutate  # noqa: PLC0415
+    from koordpolicy.engine.testing.mutation import mutate
 
     with progress("mutating", 1000) as done:
         return mutate(suites, lambda number, total: done(1000 * number // total))
@@ -286,7 +286,7 @@ def _json(outcome: _RunOutcome, seconds: float) -> dict[str, Any]:
         "complaints": list(outcome.complaints), "results": [each.to_json() for each in outcome.results],
     }
     if outcome.reports is not None:
-        from koordpolicy.engine.testing.coverage import to_json  # noqa: PLC0415
+        from koordpolicy.engine.testing.coverage import to_json
 
         data["coverage"] = to_json(outcome.reports)
     if outcome.mutation is not None:
@@ -295,8 +295,8 @@ def _json(outcome: _RunOutcome, seconds: float) -> dict[str, Any]:
 
 
 def _show(outcome: _RunOutcome, seconds: float, *, verbose: bool) -> None:
-    from koordpolicy.engine.explanation import counted  # noqa: PLC0415
-    from koordpolicy.engine.testing.results import lines_of  # noqa: PLC0415
+    from koordpolicy.engine.explanation import counted
+    from koordpolicy.engine.testing.results import lines_of
 
     suites: dict[str, list[CaseResult]] = {}
     for each in outcome.results:
@@ -336,10 +336,10 @@ def _write_coverage(options: argparse.Namespace, outcome: _RunOutcome) -> None:
     reports, kind, file = outcome.reports, options.coverage, options.coverage_out
     if reports is None or kind is None:
         return
-    import json  # noqa: PLC0415
+    import json
 
-    from koordpolicy import __version__  # noqa: PLC0415
-    from koordpolicy.engine.testing import coverage  # noqa: PLC0415
+    from koordpolicy import __version__
+    from koordpolicy.engine.testing import coverage
 
     if kind == "text":
         text = "\n".join(_coverage_lines(reports)) + "\n"
@@ -360,7 +360,7 @@ def _write_coverage(options: argparse.Namespace, outcome: _RunOutcome) -> None:
 
 
 def _coverage_lines(reports: Sequence[CoverageReport]) -> Iterable[str]:
-    from koordpolicy.engine.testing.coverage import EVALUATED, percent  # noqa: PLC0415
+    from koordpolicy.engine.testing.coverage import EVALUATED, percent
 
     yield ""
     yield "coverage"

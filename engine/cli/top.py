@@ -63,7 +63,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         frame = frame_of(options)
         write_json(frame.to_json())
         return _outcome(frame)
-    from rich.console import Console  # noqa: PLC0415 - as in `terminal`
+    from rich.console import Console
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, markup=False, emoji=False, width=None if terminal else _PIPE_WIDTH)
@@ -105,7 +105,7 @@ def show(
 
     A frame that cannot be read leaves the last one, with the reason. The first one raises what `read` raises.
     """
-    from rich.live import Live  # noqa: PLC0415
+    from rich.live import Live
 
     frame = _quietly(read)
     with Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live:
@@ -163,8 +163,8 @@ def _unbuffered(stream: Any) -> Iterator[int | None]:
     if not stream.isatty():
         yield None
         return
-    import termios  # noqa: PLC0415 - not on all systems
-    import tty  # noqa: PLC0415
+    import termios  # not on all systems
+    import tty
 
     source = stream.fileno()
     before = termios.tcgetattr(source)

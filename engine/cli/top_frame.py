@@ -133,7 +133,7 @@ def _share(amount: float, whole: float) -> float:
 
 
 def _wait(pod: PodInfo, now: int) -> PodWait:
-    from koordpolicy.engine.cluster.objects.metrics import nanoseconds  # noqa: PLC0415 - numpy
+    from koordpolicy.engine.cluster.objects.metrics import nanoseconds  # numpy
 
     metadata, status = pod.object.get("metadata") or {}, pod.object.get("status") or {}
     try:
@@ -150,8 +150,8 @@ def _wait(pod: PodInfo, now: int) -> PodWait:
 
 def rendered(frame: TopFrame, *, height: int | None, live: bool) -> RenderableType:
     """Return a frame for a terminal of some lines (None: all rows); `live` adds how to end it."""
-    from rich.console import Group  # noqa: PLC0415 - as in `terminal`
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Group
+    from rich.text import Text
 
     parts: list[RenderableType] = []
     if frame.servers:
@@ -174,7 +174,7 @@ def rendered(frame: TopFrame, *, height: int | None, live: bool) -> RenderableTy
 
 
 def _servers(servers: Sequence[ServerFigures]) -> RenderableType:
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     lines = Text(no_wrap=True, overflow="ellipsis")
     for number, each in enumerate(servers):
@@ -192,7 +192,7 @@ def _servers(servers: Sequence[ServerFigures]) -> RenderableType:
 
 
 def _grid(*heads: tuple[str, str]) -> Table:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name, justify in heads:
@@ -225,6 +225,6 @@ def _pods(pods: Sequence[PodWait], most: int | None) -> RenderableType:
 
 
 def _plain(text: str) -> Text:
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text
 
     return Text(one_line(text))

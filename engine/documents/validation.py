@@ -79,7 +79,7 @@ class _OwnSchema:
 
     def __init__(self, declared: Schema) -> None:
         import jsonschema.validators  # noqa: PLC0415 - its import takes as long as a small run
-        import referencing  # noqa: PLC0415
+        import referencing  # noqa: PLC0415 - as above
 
         def unique(_: Any, expected: Any, value: Any, __: Any) -> Iterator[jsonschema.ValidationError]:
             if expected and isinstance(value, list) and len({identity(each) for each in value}) < len(value):

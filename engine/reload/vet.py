@@ -429,7 +429,7 @@ class _Work:
         """Import all modules that compiling needs."""
         import gc  # noqa: PLC0415 - of the worker alone, as below
 
-        from koordpolicy.engine.framework.discovery import discover  # noqa: PLC0415
+        from koordpolicy.engine.framework.discovery import discover  # noqa: PLC0415 - as above
 
         extensions = discover(lambda _: None).functions
 

@@ -304,7 +304,7 @@ class FileEvents:
 
     def _schedule(self, directory: str, *, recursive: bool) -> ObservedWatch:
         from watchdog import events  # noqa: PLC0415 - needed only while the sources are watched
-        from watchdog.observers import Observer  # noqa: PLC0415
+        from watchdog.observers import Observer  # noqa: PLC0415 - as above
 
         changed = self._changed
 

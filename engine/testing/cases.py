@@ -72,8 +72,7 @@ _EXPECTED_OF: Final[Mapping[str, Framework]] = {
 
 
 def _run(running: RunningCase) -> None:
-    # The frameworks import numpy and more, which reading suites does not need.
-    from . import descheduling, qos, scheduling  # noqa: PLC0415
+    from . import descheduling, qos, scheduling  # noqa: PLC0415 - they import numpy, which reading suites does not need
 
     case = running.case
     if case.place is not None or case.refused:

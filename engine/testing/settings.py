@@ -26,8 +26,9 @@ def fixtures_without_effect(suites: Iterable[Suite]) -> tuple[Problem, ...]:
         plugins = [each for each in suite.plugins.values() if each.framework is Framework.QOS]
         objects = list(_settings_of(suite)) if plugins else []
         if objects:
-            # It imports the QoS manager, which other suites do not need.
-            from koordpolicy.engine.agent.settings import settings_without_effect  # noqa: PLC0415
+            from koordpolicy.engine.agent.settings import (  # noqa: PLC0415 - other suites need no QoS manager
+                settings_without_effect,
+            )
 
             found += settings_without_effect(objects, (read for each in plugins for read in each.reads))
     return tuple(found)

@@ -72,7 +72,7 @@ class Probe(threading.Thread):
 def serve(told: int, arguments: list[str]) -> None:
     """Run the command beside a probe; each line on the standard input is answered with the longest hold before it."""
     from koordpolicy.engine.cli import main as command  # noqa: PLC0415 - not of the side that measures
-    from koordpolicy.engine.reload import vet  # noqa: PLC0415
+    from koordpolicy.engine.reload import vet  # noqa: PLC0415 - as above
 
     # The worker is not part of the process, and must not have its priority.
     defaults = vet.Vetter.__init__.__kwdefaults__

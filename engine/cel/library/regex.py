@@ -91,8 +91,7 @@ PATTERNS: Final = _Patterns()
 
 
 def _compile(pattern: str) -> Any:
-    # Importing re2 takes 10 ms: only for expressions that match patterns.
-    import re2  # noqa: PLC0415
+    import re2  # noqa: PLC0415 - 10 ms, only for expressions that match patterns
 
     if len(pattern) > _LONGEST_PATTERN:
         raise EvaluationError(f"error parsing regexp: a pattern of {len(pattern)} characters is too long")

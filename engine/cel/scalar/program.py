@@ -82,7 +82,7 @@ class Program:
 
     @cached_property
     def _interpreter(self) -> Interpreter:
-        from .interpreter import interpreter_of  # noqa: PLC0415
+        from .interpreter import interpreter_of  # noqa: PLC0415 - as above
 
         return interpreter_of(self.checked)
 

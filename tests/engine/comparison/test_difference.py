@@ -4,10 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.difference import ChangeBudget, Difference, difference, spend
 from koordpolicy.engine.comparison.outcome import Cause, outcome
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.source import Source
 
 from .conftest import NOW, Policies, document, metric, node, pod
 
@@ -188,10 +192,6 @@ def test_a_budget_is_spent_by_what_came_and_not_by_what_went(policies: Policies,
     new=st.lists(st.sampled_from(("cool", "hot", "small")), unique=True), pods=st.integers(0, 4),
 )
 def test_what_is_lost_and_gained_is_what_the_rules_say(old: list[str], new: list[str], pods: int):
-    from koordpolicy.__main__ import builtins  # noqa: PLC0415
-    from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
-    from koordpolicy.engine.documents import load  # noqa: PLC0415
-    from koordpolicy.engine.source import Source  # noqa: PLC0415
 
     def registry(off: list[str]) -> Registry:
         text = zone("off", f"!(nodeInfo.name in {off})".replace("'", '"'))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -86,7 +87,6 @@ def test_numbers_beyond_64_bits_are_refused(read, text: str, value: object):
 
 def _parts(text: str) -> list[str]:
     """Return the words of a text and what stands between them."""
-    import re  # noqa: PLC0415
 
     return re.split(r"((?<=[ -])\d+(?=[ \n])|^\d+$)", text)
 

@@ -14,7 +14,7 @@ from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.source import PolicyError, Source
-from koordpolicy.plugin import SKIP_SHAPE, Changed, Nomination, OnlyNodes, Plan, Wait
+from koordpolicy.plugin import SKIP, SKIP_SHAPE, Changed, Nomination, OnlyNodes, Plan, Wait
 from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000
@@ -679,7 +679,6 @@ class Keeps:
         return CacheKey("same", frozenset({("requested", "cpu")})) if self.kept else None
 
     def pre_filter(self, state, pod, snapshot):
-        from koordpolicy.plugin import SKIP  # noqa: PLC0415
 
         return SKIP if pod.name == self.skips else None
 

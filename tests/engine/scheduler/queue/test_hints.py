@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from random import Random
 
 import pytest
@@ -83,7 +84,6 @@ def documents(picked):
 
 
 def stamp(now):
-    from datetime import UTC, datetime  # noqa: PLC0415
 
     return datetime.fromtimestamp(now // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
