@@ -79,11 +79,11 @@ def check_paths(options: argparse.Namespace) -> None:
 def load_vetted(options: argparse.Namespace, load: Callable[[Vetter | None], T]) -> T:
     """Return the result of `load`, which is called with the started process that compiles policies, or None.
 
-    If it raises, the process is ended.
+    Without paths of `--policies` there is nothing to compile, ever, and no process. If `load` raises, it is ended.
     """
     from koordpolicy.engine.reload.vet import SECONDS, Vetter  # only servers pay for it
 
-    if options.compile_timeout == 0:
+    if options.compile_timeout == 0 or not options.policies:
         return load(None)
     vetter = Vetter(seconds=options.compile_timeout or SECONDS)
     try:

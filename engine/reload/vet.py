@@ -138,6 +138,8 @@ class Vetter:
             self._drop()
 
     def _request(self, operation: str, sources: Sequence[Source]) -> list[Any]:
+        if not sources:
+            return []
         with self._lock:
             self._refuse_known(sources)
             for attempt in range(1, _ATTEMPTS + 1):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cli import live, serving
-from koordpolicy.engine.cli.composition import registry_of, report_idle
+from koordpolicy.engine.cli import live, reloading, serving
+from koordpolicy.engine.cli.composition import add_policies, registry_of, report_idle
 from koordpolicy.engine.client.leader_election import LeaseSettings
 from koordpolicy.engine.scheduler.live.server import ServerSettings
 
@@ -103,3 +103,13 @@ def test_the_configuration_says_what_the_options_do_not():
     assert live.server_settings(options(), {"clientConnection": {"qps": -1}}).qps == 0.0
     with pytest.raises(live.Stop, match="`soon` is not a time"):
         live.server_settings(options(), {"leaderElection": {"leaseDuration": "soon"}})
+
+
+def test_no_process_compiles_policies_where_no_path_of_them_is_named():
+    parser = argparse.ArgumentParser()
+    add_policies(parser)
+    reloading.add_arguments(parser)
+    assert reloading.load_vetted(parser.parse_args([]), lambda vetter: vetter) is None
+    vetter = reloading.load_vetted(parser.parse_args(["--policies", str(POLICIES)]), lambda vetter: vetter)
+    assert vetter is not None
+    vetter.close()

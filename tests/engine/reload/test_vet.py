@@ -179,6 +179,13 @@ def test_without_a_worker_a_set_is_refused_for_now(command, reason):
     vetter.close()
 
 
+def test_an_empty_set_needs_no_worker():
+    vetter = Vetter(command=("/nowhere/python",))
+    vetter.vet([])
+    assert vetter.groups([]) == []
+    vetter.close()
+
+
 def test_who_waits_for_a_worker_is_let_go_when_it_is_closed(tmp_path: Path):
     vetter, raised = Vetter(command=COMMAND), []
     marker = tmp_path / "marker"
