@@ -349,9 +349,9 @@ class Informer:
         self._begin_list()
         try:
             async with aclosing(self._frames(query)) as frames:
-                async for frame in frames:
+                async for frame, *others in frames:
                     if frame.type in {"ADDED", "MODIFIED"}:
-                        self._deliver_listed([frame.object])
+                        self._deliver_listed([frame.object, *(each.object for each in others)])
                     elif frame.type == "DELETED":
                         self._deliver_deleted(frame)
                     elif _INITIAL_END in (_BOOKMARK.decode(frame.object).metadata.annotations or {}):
@@ -406,29 +406,33 @@ class Informer:
                 return
         await self._sleep(self._backoff.next())
 
-    async def _follow(self, frames: AsyncIterator[_Frame]) -> bool:
+    async def _follow(self, frames: AsyncIterator[Sequence[_Frame]]) -> bool:
         """Deliver the changes of a watch; return True if there were any."""
         delivered = False
         self._watching = True
         try:
-            async for frame in frames:
-                if frame.type not in {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}:
-                    _LOG.warning("a watch of %s sends frames of the unknown type %.50r", self._resource.plural,
-                                 frame.type)
-                    continue
-                delivered = True
-                if frame.type == "DELETED":
-                    head = self._deliver_deleted(frame)
-                else:
-                    head = self._head(frame.object)
-                    if head is not None and frame.type != "BOOKMARK":
-                        key = head.namespace, head.name
-                        known, self._known[key] = self._known.get(key), (head.uid, head.resourceVersion)
-                        self._deliver([self._changed(head, frame.object, known)])
-                self._heard(head.resourceVersion if head is not None else "")
+            async for together in frames:
+                for frame in together:
+                    delivered = self._deliver_frame(frame) or delivered
         finally:
             self._watching = False
         return delivered
+
+    def _deliver_frame(self, frame: _Frame) -> bool:
+        """Deliver a change of a watch; return False for a frame that tells nothing."""
+        if frame.type not in {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}:
+            _LOG.warning("a watch of %s sends frames of the unknown type %.50r", self._resource.plural, frame.type)
+            return False
+        if frame.type == "DELETED":
+            head = self._deliver_deleted(frame)
+        else:
+            head = self._head(frame.object)
+            if head is not None and frame.type != "BOOKMARK":
+                key = head.namespace, head.name
+                known, self._known[key] = self._known.get(key), (head.uid, head.resourceVersion)
+                self._deliver([self._changed(head, frame.object, known)])
+        self._heard(head.resourceVersion if head is not None else "")
+        return True
 
     def _deliver_deleted(self, frame: _Frame) -> HeadMetadata | None:
         head = self._head(frame.object)
@@ -440,15 +444,31 @@ class Informer:
                                   deleted=True)])
         return head
 
-    async def _frames(self, query: dict[str, str]) -> AsyncGenerator[_Frame, None]:
+    async def _frames(self, query: dict[str, str]) -> AsyncGenerator[Sequence[_Frame], None]:
+        """Yield the frames of a watch, one by one; those of new objects that arrived together come together."""
         self.view = replace(self.view, watches=self.view.watches + 1)
-        async with aclosing(self._transport.stream(self._path, query=query)) as lines:
-            async for line in lines:
-                frame = _FRAME.decode(line)
-                if frame.type == "ERROR":
-                    status = _STATUS.decode(frame.object)
-                    raise ApiError(status.code, status)
-                yield frame
+        async with aclosing(self._transport.stream(self._path, query=query)) as arrivals:
+            async for lines in arrivals:
+                added: list[_Frame] = []
+                for line in lines:
+                    try:
+                        frame = _FRAME.decode(line)
+                    except (ValueError, RecursionError):
+                        if added:
+                            yield added
+                        raise
+                    if frame.type == "ADDED":
+                        added.append(frame)
+                        continue
+                    if added:
+                        yield added
+                        added = []
+                    if frame.type == "ERROR":
+                        status = _STATUS.decode(frame.object)
+                        raise ApiError(status.code, status)
+                    yield [frame]
+                if added:
+                    yield added
 
     def _head(self, raw: msgspec.Raw) -> HeadMetadata | None:
         """Return what identifies an object; None, which is logged, for one that has nothing that does."""

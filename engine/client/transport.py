@@ -192,8 +192,9 @@ class Transport:
 
     async def stream(
         self, path: str, *, query: Mapping[str, str], silence: float = WATCH_SILENCE_S,
-    ) -> AsyncGenerator[bytes, None]:
-        """Yield the frames of a watch, one JSON text each, until the server ends it.
+    ) -> AsyncGenerator[list[bytes], None]:
+        """Yield the frames of a watch, one JSON text each, until the server ends it; those that arrive together in one
+        list, which is never empty.
 
         Does not count against the limit of requests, and repeats nothing. Raises as `request` does, and
         `ConnectionFailed` if nothing arrives for `silence` seconds, or a frame is longer than 64 MiB.
@@ -209,11 +210,12 @@ class Transport:
                     raise ConnectionFailed(
                         ApiFault(f"a frame of a watch is longer than {_LONGEST_FRAME >> 20} MiB",
                                  "is this a Kubernetes API server?"), refused=False, broken=False)
-                for piece in others:
-                    frame = b"".join(pieces)
-                    if frame:
-                        yield frame
-                    pieces, size = [piece], len(piece)
+                if others:
+                    last = others.pop()
+                    frames = [frame for frame in (b"".join(pieces), *others) if frame]
+                    pieces, size = [last], len(last)
+                    if frames:
+                        yield frames
 
     async def chunks(
         self, path: str, *, query: Mapping[str, str], silence: float = REQUEST_S, retries: int = RETRIES,

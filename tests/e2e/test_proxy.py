@@ -63,7 +63,7 @@ def test_watches_through_a_proxy_run_until_they_are_cut_or_expire(cluster: Contr
         kubeconfig = cluster.kubeconfig(url=proxy.url, authority=proxy.certificate_authority)
         async with Transport(load_connection(configuration_file=kubeconfig)) as transport:
             frames = transport.stream("/api/v1/namespaces", query={"watch": "1"})
-            assert b'"ADDED"' in await anext(frames)
+            assert b'"ADDED"' in (await anext(frames))[0]
             proxy.cut_watches()
             with pytest.raises(ConnectionFailed):
                 await _end_of(frames)

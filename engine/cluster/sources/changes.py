@@ -67,10 +67,14 @@ def key_of(each: Mapping[str, Any]) -> Key | None:
     metadata = each.get("metadata") if isinstance(each, Mapping) else None
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return None
+    return key_at(str(each.get("kind")), metadata.get("namespace"), metadata["name"])
+
+
+def key_at(kind: str, namespace: object, name: object) -> Key:
+    """Return the key of an object of this name."""
     # As in the cluster: a pod has a namespace even if its object names none.
-    kind = str(each.get("kind"))
-    namespace = metadata.get("namespace") or ("default" if kind == "Pod" else "")
-    return kind, f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+    namespace = namespace or ("default" if kind == "Pod" else "")
+    return kind, f"{namespace}/{name}" if namespace else str(name)
 
 
 def views_status(views: Mapping[str, KindView], lag_s: float, now: float) -> dict[str, Any]:

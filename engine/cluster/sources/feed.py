@@ -30,7 +30,7 @@ from koordpolicy.engine.source import PolicyError, Problem
 
 from ..cluster import Cluster
 from ..kinds import IDENTITY, NOT_LISTED, FieldSets
-from .changes import Key, KindView, apply, key_of
+from .changes import Key, KindView, apply, key_at
 from .comparer import Difference, Found, describe, differences, number_of, uid_of, version_of
 from .finished_members import FIELD_SELECTOR as FINISHED
 from .finished_members import LABEL_SELECTOR as MEMBERS
@@ -316,9 +316,9 @@ class Feed:
             self._put(kind, ChangedObjects(self._clock(), items))
 
     def _decoded(self, followed: _Followed, change: Change) -> ChangedObject | None:
-        key = key_of({"kind": change.kind, "metadata": {"namespace": change.namespace, "name": change.name}})
-        if key is None:
+        if not change.name:
             return None
+        key = key_at(change.kind, change.namespace, change.name)
         if change.deleted or change.raw is None:
             self._unreadable.pop(key, None)
             return ChangedObject(key, change.uid, None)

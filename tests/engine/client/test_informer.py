@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.informer import Change, Informer
 from koordpolicy.engine.client.pacing import Backoff
 from koordpolicy.engine.client.resources import BY_KIND, ApiResource
@@ -203,6 +204,63 @@ def test_after_a_streamed_list_that_breaks_the_next_is_none_older_than_what_was_
             await until(lambda: made.view.lists == 1)
         assert [query["resourceVersion"] for query in fake.queries] == ["", "5"]
         assert seen == [("a", "5", False, None), ("b", "6", False, None), ("a", None, True, None)]
+
+    asyncio.run(run())
+
+
+class _Chunks(Transport):
+    """A transport whose first watch is answered with these bytes, and each later one never."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        super().__init__(Connection("https://127.0.0.1:1"))
+        self._answer: Sequence[bytes] = chunks
+
+    async def _chunks(self, path: str, query: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
+        answer, self._answer = self._answer, ()
+        for chunk in answer:
+            yield chunk
+        await asyncio.Event().wait()
+
+
+def _frame(kind: str, each: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": each}).encode() + b"\n"
+
+
+def test_new_objects_that_arrive_together_are_delivered_together_and_in_order_with_all_else():
+    a, b, c, d, odd = (_frame("ADDED", each) for each in (
+        pod("a", 1), pod("b", 2), pod("c", 4), pod("d", 7), {"metadata": 7}))
+    gone, end = _frame("DELETED", pod("a", 3)), _frame(*bookmark(5, initial_end=True))
+    changed = _frame("MODIFIED", pod("b", 6))
+
+    async def run() -> None:
+        delivered: list[list[str]] = []
+        transport = _Chunks(a + odd + b[:20], b[20:] + gone, b"\n", c + end + changed + d)
+        made = Informer(transport, PODS, lambda changes: delivered.append([each.name for each in changes]))
+        task = asyncio.create_task(made.run())
+        await until(lambda: delivered and delivered[-1] == ["d"])
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert delivered == [["a"], ["b"], ["a"], ["c"], ["b"], ["d"]]
+        assert (made.view.lists, made.view.fault) == (1, "")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("last", "fault"), [
+    (b'{"type": 7}\n', "Expected `str`, got `int`"),
+    (_frame("ERROR", {"code": 429, "message": "too many requests"}), "too many requests"),
+])
+def test_a_frame_that_breaks_a_streamed_list_takes_nothing_from_those_before_it(last: bytes, fault: str):
+    async def run() -> None:
+        delivered: list[list[str]] = []
+        made = Informer(_Chunks(_frame("ADDED", pod("a", 1)) + _frame("ADDED", pod("b", 2)) + last), PODS,
+                        lambda changes: delivered.append([each.name for each in changes]))
+        task = asyncio.create_task(made.run())
+        await until(lambda: made.view.fault)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert delivered == [["a", "b"]]
+        assert fault in made.view.fault
 
     asyncio.run(run())
 

@@ -189,7 +189,8 @@ def test_l14_watches_do_not_wait_for_the_limit_of_requests():
             async def first_frame() -> bytes:
                 stream = transport.stream(PATH, query={"watch": "1"})
                 try:
-                    return await anext(stream)
+                    (frame,) = await anext(stream)
+                    return frame
                 finally:
                     await stream.aclose()
 
