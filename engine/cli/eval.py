@@ -21,7 +21,8 @@ from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.kinds import Read, lacking
 from koordpolicy.engine.compile.plugins import kinds_of
 from koordpolicy.engine.explanation import plain, plain_or_cut
-from koordpolicy.engine.framework.points import Framework, Slot, environment, typed
+from koordpolicy.engine.framework.points import Framework, Slot, environment
+from koordpolicy.engine.framework.typed_values import typed
 from koordpolicy.engine.source import Source
 
 from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions, warn_of_lacks

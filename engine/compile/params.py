@@ -12,7 +12,7 @@ from koordpolicy.engine.cel.values.values import Duration, EvaluationError, Time
 from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, place_of
 from koordpolicy.engine.documents.json_schema import JsonSchema, Steps, count_values
 from koordpolicy.engine.documents.validation import written
-from koordpolicy.engine.framework.points import Typed, typed
+from koordpolicy.engine.framework.typed_values import Typed, typed
 from koordpolicy.engine.source import Problems, Span, did_you_mean
 
 

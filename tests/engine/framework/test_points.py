@@ -6,13 +6,12 @@ import pytest
 
 from koordpolicy.engine.cel.check.environment import Scope
 from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
-from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of
+from koordpolicy.engine.cel.values.types import BOOL
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.pod_variables import pod_values
 from koordpolicy.engine.framework import points
-from koordpolicy.engine.framework.points import POINTS, SLOTS, Point, Slot, environment, seen, typed
-from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.framework.points import POINTS, SLOTS, Point, Slot, environment, seen
 
 
 def test_every_point_and_every_slot_is_in_its_table() -> None:
@@ -54,57 +53,6 @@ def test_what_the_cluster_gives_is_what_the_table_says() -> None:
     assert set(facts) == set(points.POD_INFO.fields)
     given = {each.name for each in seen(Slot.FILTER) if each.scope is Scope.DECISION}
     assert {*values, "now"} == given
-
-
-def test_params_have_the_types_of_their_values() -> None:
-    found = typed({
-        "i": 1, "f": 1.5, "b": True, "s": "x", "n": None, "l": [1, 2], "mixed": [1, "x"], "none": [],
-        "map": {"a": 1, "b": 2}, "object": {"a": 1, "b": "x"},
-    })
-    declared = {name: field.type for name, field in found.types[0].fields.items()}
-    assert {name: type_ for name, type_ in declared.items() if name != "object"} == {
-        "i": INT, "f": DOUBLE, "b": BOOL, "s": STRING, "n": DYN, "l": list_of(INT), "mixed": list_of(DYN),
-        "none": list_of(DYN),
-        "map": map_of(STRING, INT),
-    }
-    inner = {each.name: each for each in found.types}[declared["object"].name]
-    assert {name: field.type for name, field in inner.fields.items()} == {"a": INT, "b": STRING}
-
-
-def test_params_have_the_types_of_their_schema_where_there_is_one() -> None:
-    schema = {
-        "properties": {
-            "ratio": {"type": "number"}, "zone": {"type": "string"},
-            "names": {"type": "array", "items": {"type": "string"}},
-        },
-    }
-    found = typed({"ratio": 1}, schema)
-    assert {name: field.type for name, field in found.types[0].fields.items()} == {
-        "ratio": DOUBLE, "zone": STRING, "names": list_of(STRING),
-    }
-
-
-def test_texts_of_a_schema_are_read_as_what_their_format_says() -> None:
-    schema = {"properties": {
-        "since": {"type": "string", "format": "date-time"}, "grace": {"type": "string", "format": "duration"},
-        "port": {"x-kubernetes-int-or-string": True},
-        "weights": {"type": "object", "additionalProperties": {"type": "integer"}},
-        "zones": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
-        "closed": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False},
-    }}
-    params = {"since": "2026-01-01T00:00:00Z", "grace": "90s", "port": 80, "zones": ["a", "b"], "closed": {"a": 1}}
-    scope = environment(Slot.FILTER, params=typed(params, schema))
-    assert {name: str(field.type) for name, field in scope.types["Params"].fields.items()} == {
-        "since": "google.protobuf.Timestamp", "grace": "google.protobuf.Duration", "port": "dyn",
-        "weights": "map(string, int)",
-        "zones": "list(string)", "closed": "Params.closed",
-    }
-    program = compile(
-        "params.since + params.grace == timestamp('2026-01-01T00:01:30Z') && params.zones == ['b', 'a']", scope,
-    )
-    assert (program.evaluate({"params": params}), program.metered({"params": params})[0]) == (True, True)
-    with pytest.raises(PolicyError, match=r"`Params.closed` cannot be indexed"):
-        compile("params.closed['b'] == 1", scope)
 
 
 @pytest.mark.parametrize(("slot", "expression"), [
