@@ -26,6 +26,8 @@ NAMES = frozenset({
 
 PHRASES = (
     r"hangs? on", r"\bin force\b", r"\basked anew\b", r"\bpromised (?:node|pod)", r"\bstanding answers?\b",
+    r"\bopinions? (?:of|about)\b",
+    r"\b(?:[Pp]lugin|[Rr]ule|[Cc]heck|[Ss]corer|[Ff]ilter|[Ee]xtender)s? (?:is|are|was|were) (?:not )?asked",
     r"spec/\w+\.md", r"\b(?:what|which) \w+ (?:comes|came) to\b",
 )
 
@@ -120,6 +122,13 @@ def test_no_two_public_classes_share_a_name_without_a_reason():
                 owners.setdefault(found[1], set()).add(name)
     shared = {name: sorted(of) for name, of in owners.items() if len(of) > 1 and name not in SHARED_CLASSES}
     assert shared == {}
+
+
+def test_no_schema_asks_plugins_and_rules():
+    asked = re.compile(r'"description": "(?:Plugins asked|Asked|[^"]*(?:check|rule) was asked)\b[^"]*')
+    found = [(path.name, match.group()) for path in (ROOT / "schemas").rglob("*.json")
+             for match in asked.finditer(text_of(path))]
+    assert found == []
 
 
 def test_no_description_of_a_schema_begins_with_a_relative_clause():

@@ -150,7 +150,7 @@ def test_node_affinity_takes_and_prefers_the_same_nodes(cluster, affinity, selec
     pod = PodInfo.of(make_pod("new", [{}], nodeSelector=selector, affinity={"nodeAffinity": affinity}))
     refused, scores = answers(cluster, pod, "NodeAffinity", {})
     found, twins = answers(cluster, pod, "node-affinity", {})
-    # Names narrow the choice before the filters are asked; what is left out so is told in other words.
+    # Names select nodes before the filters are called; the reasons of the nodes that are left out differ.
     assert ({node for node, why in found.items() if why}, twins) == (
         {node for node, why in refused.items() if why}, scores,
     )
