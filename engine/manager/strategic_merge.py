@@ -20,7 +20,7 @@ _MERGE_KEYS: Final[Mapping[str, str]] = {
     "topologySpreadConstraints": "topologyKey", "ownerReferences": "uid", "conditions": "type",
 }
 _PRIMITIVES: Final = frozenset({"finalizers"})
-"""Lists of texts that are merged."""
+"""Lists of strings that are merged."""
 
 
 def strategic_merge(original: Any, patch: Any) -> Any:

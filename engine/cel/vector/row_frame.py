@@ -81,7 +81,7 @@ class RowFrame:
         return {}
 
     def stamp(self, paths: frozenset[Path]) -> int:  # noqa: ARG002 - rows never change
-        """Return always the same number."""
+        """Return a constant: rows never change."""
         return 0
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:  # noqa: ARG002 - rows never change
@@ -97,6 +97,6 @@ class RowFrame:
             except EvaluationError as error:
                 return Absent(0, (error.message, error.reason))
             except KeyError:
-                return Absent(-1)  # an absent variable is another error than an absent field
+                return Absent(-1)  # the error of an absent variable differs from that of an absent field
 
         return read

@@ -199,7 +199,7 @@ class WorkerExecutor:
             job.state = _State.RUNNING
         try:
             job.result = await job.call()
-        except BaseException as error:  # also the end of the event loop: the owner must not wait for ever
+        except BaseException as error:  # also the end of the event loop: the owner must not wait without end
             job.error = error
         job.state = _State.DONE
         self._completed.put(job)
@@ -217,7 +217,7 @@ class WorkerExecutor:
     def abandon(self, job: Job) -> bool:
         """Cancel a job: a queued one never runs, and the worker of a running one is replaced.
 
-        A coroutine that runs goes on: its request may have reached the server.
+        A running coroutine continues: its request may have reached the server.
         """
         with self._lock:
             running = job.state is _State.RUNNING

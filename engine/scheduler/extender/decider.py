@@ -1,7 +1,7 @@
 """The single thread that decides and owns the cluster, and its current task.
 
-It is a daemon, so that a task that never returns cannot keep the process from ending, and it publishes its task
-and when that began: `watchdog` reads them from another thread.
+It is a daemon, so that a task that never returns cannot keep the process from ending, and it publishes its task with
+the time of its beginning, which `watchdog` reads from another thread.
 """
 
 from __future__ import annotations

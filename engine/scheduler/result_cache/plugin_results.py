@@ -49,7 +49,7 @@ def checked(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | Non
 
 
 def of_rows(values: NDArray[Any], required: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:
-    """Return a plugin's results for these rows, of a result that may have more."""
+    """Return the part of a plugin's result that is about these rows."""
     if values.dtype != required or values.ndim != 1:
         raise Uncacheable
     if len(values) == len(rows):
