@@ -6,6 +6,7 @@ without Namespaces has no information about their labels.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -154,12 +155,15 @@ class Lack:
 
 def lacking(reads: Mapping[str, Iterable[Read]], cluster: KindsOfObjects) -> tuple[Lack, ...]:
     """Return the plugins, by name, that read kinds which the cluster lacks."""
-    pods = tuple(cluster.objects("Pod").values())  # a copy: may run in another thread than the owner's
+    @functools.cache
+    def pods() -> tuple[Mapping[str, Any], ...]:
+        return tuple(cluster.objects("Pod").values())  # a copy: may run in another thread than the owner's
+
     found: list[Lack] = []
     for plugin, of_plugin in reads.items():
         kinds = {each.kind for each in of_plugin
                  if not each.refines and each.kind not in _ALWAYS and cluster.lacks(each.kind)
-                 and (each.of is None or any(map(each.of, pods)))}
+                 and (each.of is None or any(map(each.of, pods())))}
         if kinds:
             found.append(Lack(plugin, tuple(sorted(kinds))))
     return tuple(found)

@@ -69,5 +69,5 @@ def _found(record: CycleRecord, plugin: str, node: str, pod: str) -> str:
     for note in record.notes.values():
         if note.node == node and note.role in ("source", "waiting"):
             return note.message or f"the node is a source of {plugin}"
-    evicted = next((each for each in record.outcomes.values() if each.evicted and each.pod == pod), None)
+    evicted = next((each for each in record.decisions.which(lambda each: each.evicted) if each.pod == pod), None)
     return "" if evicted is None else evicted.reason or f"{plugin} would evict it again"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from koordpolicy.engine.cluster.kinds import Lack
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived, sound
@@ -19,6 +20,7 @@ from koordpolicy.engine.framework.descheduler import (
     EvictWithOptions,
     PlanEviction,
     PreEvictionFilter,
+    RefusesTemplates,
     ReservesNodes,
     RestartsPods,
     TemplateFilter,
@@ -32,7 +34,7 @@ from .limits import EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
 from .proof.prove import Clears, CycleProof, ProofCandidate
 from .proof.verdicts import EvictionProof
-from .results import CycleRecord, DeschedulerFailure, EvictionOutcome, NodeNote, ObjectChange
+from .results import CycleRecord, Decision, DeschedulerFailure, NodeNote, ObjectChange
 from .templates import PodTemplate, template_of
 from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
 
@@ -61,6 +63,16 @@ class _Filter(NamedTuple):
     """The templates of which it refuses no pod, if it decides about templates."""
 
 
+class _Veto(NamedTuple):
+    """The veto of a filter."""
+
+    by: str
+    refusal: Refusal
+
+
+_PER_POD: Final = _Veto("", Refusal("", "it depends on the pod"))
+
+
 class _Templates(dict[PodTemplate, bool]):
     """By template, whether a filter of templates passes all of its pods; it is called for those that are missing."""
 
@@ -79,27 +91,39 @@ class _Templates(dict[PodTemplate, bool]):
         return found
 
 
-class _Passing(dict[PodTemplate, bool]):
-    """By template, whether no filter refuses any of its pods, or fails on one; found for those that are missing."""
+class _Verdicts(dict[PodTemplate, _Veto | None]):
+    """By template, what all filters say of all of its pods: None if none refuses any of them, or fails on one; the
+    first veto if each of them gets the same; else `_PER_POD`. Found for those that are missing.
+    """
 
-    def __init__(self, filters: Iterable[_Filter], lacks: Collection[str]) -> None:
+    def __init__(self, filters: Iterable[_Filter], lacks: Mapping[str, Lack], snapshot: Snapshot, *, now: bool) -> None:
         self._filters = tuple(filters)
         self._lacks = lacks
+        self._snapshot = snapshot
+        self._now = now
 
-    def __missing__(self, template: PodTemplate) -> bool:
-        found = self[template] = all(
-            each.passing is not None and each.plugin.name not in self._lacks and _passes(each.passing, template)
-            for each in self._filters
-        )
+    def __missing__(self, template: PodTemplate) -> _Veto | None:
+        try:
+            found = self._found(template)
+        except BaseException as error:
+            must_be_survived(error)
+            found = _PER_POD  # it fails again for each pod, where that is recorded
+        self[template] = found
         return found
 
-
-def _passes(templates: _Templates, template: PodTemplate) -> bool:
-    try:
-        return templates[template]
-    except BaseException as error:
-        must_be_survived(error)
-        return False  # it fails again for each pod, where that is recorded
+    def _found(self, template: PodTemplate) -> _Veto | None:
+        for each in self._filters:
+            name, instance = each.plugin.name, each.plugin.instance
+            if name in self._lacks:
+                refusal: Refusal | None = Refusal(LACKING, self._lacks[name].message)
+            elif each.passing is not None and each.passing[template]:
+                continue
+            else:
+                refusal = instance.refuses_template(template.pod, self._snapshot, now=self._now) \
+                    if isinstance(instance, RefusesTemplates) else None
+            # What is not enforced is recorded for each pod.
+            return _PER_POD if refusal is None or not _counts(each.plugin) else _Veto(name, sound(refusal))
+        return None
 
 
 class CycleEvictor:
@@ -125,6 +149,12 @@ class CycleEvictor:
         self._limiter = limiter
         self._record = record
         self._plugin = ""
+        self._by = (profile.name, "")
+        self._put = record.turn_of(profile.name, "")
+        self._decisions: dict[tuple[str, str, str, str], Decision] = {}
+        """The running plugin's decisions to keep pods, by rule, what stopped the eviction, its rule and message."""
+        self._evictions: dict[tuple[str, str, str], Decision] = {}
+        """Its decisions to evict pods without a proof, by rule, reason and mode."""
         self._enforcement = Enforcement.ENFORCE
         self._lacks = {each.plugin: each for each in lacks_of(profile, snapshot.cluster)}
         self._filters = tuple(
@@ -135,8 +165,8 @@ class CycleEvictor:
             _Filter(each, each.instance.pre_eviction_filter, _Templates.of(each, snapshot, now=True))
             for each in profile.filters if isinstance(each.instance, PreEvictionFilter)
         )
-        self._passing = _Passing(self._filters, self._lacks)
-        self._passing_now = _Passing(self._pre_filters, self._lacks)
+        self._verdicts = _Verdicts(self._filters, self._lacks, snapshot, now=False)
+        self._verdicts_now = _Verdicts(self._pre_filters, self._lacks, snapshot, now=True)
         self._unchosen = EvictionChoice(None, profile.grace_period_s)
         self._choosers = tuple(
             each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
@@ -146,19 +176,24 @@ class CycleEvictor:
         """Return this evictor for calls by that plugin; `clears` says from which nodes it would evict again."""
         self._plugin, self._enforcement = plugin.name, plugin.enforcement
         self._running, self._clears = plugin, clears
+        self._by = (self._profile.name, plugin.name)
+        self._put = self._record.turn_of(*self._by)
+        self._decisions, self._evictions = {}, {}
         return self
 
     def filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod at all, or None."""
-        return None if self._passing[template_of(pod)] else self._first_veto(pod, self._filters)
+        veto = self._verdicts[template_of(pod)]
+        return None if veto is None else self._vetoed(pod, veto, self._filters)
 
     def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod now, or None."""
-        return None if self._passing_now[template_of(pod)] else self._first_veto(pod, self._pre_filters)
+        veto = self._verdicts_now[template_of(pod)]
+        return None if veto is None else self._vetoed(pod, veto, self._pre_filters)
 
     def passes_template(self, pod: PodInfo, *, now: bool) -> bool:
         """Return True if `filter`, or with `now` `pre_eviction_filter`, refuses no pod of this one's template."""
-        return (self._passing_now if now else self._passing)[template_of(pod)]
+        return (self._verdicts_now if now else self._verdicts)[template_of(pod)] is None
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod unless a limit stops it; in a dry run it only counts.
@@ -175,7 +210,7 @@ class CycleEvictor:
                     self._note(pod, rule=rule, by=name, stopped_rule=LACKING, message=self._lacks[name].message)
                     return False
         other = self._record.evicted_by(pod.key)
-        if other is not None and other != (self._profile.name, self._plugin):
+        if other is not None and other != self._by:
             self._note(pod, rule=rule, by=other[1], stopped_rule="evicted", message="evicted already in this cycle")
             return False
         if pod.key in self._in_background:
@@ -229,10 +264,14 @@ class CycleEvictor:
             self._in_background.add(pod.key)
             self._requested(pod, choice, rule, reason, "another component removes it")
             return True
-        self._record.put(EvictionOutcome(
-            pod.key, pod.node_name, self._profile.name, self._plugin, evicted=True, rule=rule, reason=reason,
-            mode=_mode(choice), proof=proof,
-        ))
+        key = rule, reason, _mode(choice)
+        decision = self._evictions.get(key) if proof is None else None
+        if decision is None:
+            decision = Decision(*self._by, evicted=True, rule=rule, reason=reason, mode=key[2], proof=proof)
+            if proof is None:
+                self._evictions[key] = decision
+        self._put(pod, decision)
+        self._record.note_leaving(pod, self._by)
         return True
 
     def _over(self, pod: PodInfo) -> str:
@@ -252,10 +291,9 @@ class CycleEvictor:
             self._proof.evicted(candidate, made=made)
 
     def _requested(self, pod: PodInfo, choice: EvictionChoice, rule: str, reason: str, message: str) -> None:
-        self._record.put(EvictionOutcome(
-            pod.key, pod.node_name, self._profile.name, self._plugin, evicted=False, rule=rule, reason=reason,
-            message=message, requested=True, mode=_mode(choice),
-        ))
+        self._put(pod, Decision(*self._by, evicted=False, rule=rule, reason=reason, message=message, requested=True,
+                                mode=_mode(choice)))
+        self._record.note_leaving(pod, self._by)
 
     def _choice(self, pod: PodInfo, rule: str) -> EvictionChoice | None:
         """Return how the filters choose to evict the pod, or None after a failure of one, which keeps the pod."""
@@ -386,6 +424,14 @@ class CycleEvictor:
         )
         return EvictionResult.FAILED
 
+    def _vetoed(self, pod: PodInfo, veto: _Veto, filters: Iterable[_Filter]) -> Refusal | None:
+        """Return and record the veto on a pod, which is that of its template where that has one."""
+        if veto is _PER_POD:
+            return self._first_veto(pod, filters)
+        refusal = veto.refusal
+        self._note(pod, rule="", by=veto.by, stopped_rule=refusal.rule, message=refusal.message)
+        return refusal
+
     def _first_veto(self, pod: PodInfo, filters: Iterable[_Filter]) -> Refusal | None:
         snapshot, lacks = self._snapshot, self._lacks
         for each, call, passing in filters:
@@ -414,10 +460,13 @@ class CycleEvictor:
     def _note(
         self, pod: PodInfo, *, rule: str, by: str, stopped_rule: str, message: str, proof: EvictionProof | None = None,
     ) -> None:
-        self._record.put(EvictionOutcome(
-            pod.key, pod.node_name, self._profile.name, self._plugin, False, rule, "", by, stopped_rule, message,
-            proof=proof,
-        ))
+        key = rule, by, stopped_rule, message
+        decision = self._decisions.get(key) if proof is None else None
+        if decision is None:
+            decision = Decision(*self._by, False, rule, "", by, stopped_rule, message, proof=proof)
+            if proof is None:
+                self._decisions[key] = decision
+        self._put(pod, decision)
 
 
 def _key_of(item: Mapping[str, Any]) -> str:

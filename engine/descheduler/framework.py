@@ -111,7 +111,7 @@ def run_cycle(
         if error:
             break
     return CycleResult(
-        generation, dry_run, len(rows), tuple(record.outcomes.values()), tuple(dict.fromkeys(record.failures)),
+        generation, dry_run, len(rows), record.decisions, tuple(dict.fromkeys(record.failures)),
         tuple(record.notes.values()), error,
         tuple(dict.fromkeys(lack for profile in profiles for lack in lacks_of(profile, snapshot.cluster))),
         tuple(record.changes), None if proof is None else proof.remembered(),

@@ -89,7 +89,7 @@ class PodSelection:
 
         Filters are called, in the order of the places, only for pods that may differ from others of their template.
         """
-        codes, pods = columns.codes[places], columns.pods
+        codes = columns.codes[places]
         is_taken, passes = np.zeros((2, len(columns.templates)), np.bool_)
         for code in np.unique(codes).tolist():
             pod = columns.templates[code].pod
@@ -97,12 +97,9 @@ class PodSelection:
             passes[code] = is_taken[code] and evictor.passes_template(pod, now=False) and (
                 not now or evictor.passes_template(pod, now=True))
         found: NDArray[np.bool_] = is_taken[codes]
-        leaving = evictor.leaving()
-        if leaving:
-            for index in np.flatnonzero(found).tolist():
-                if pods[places[index]].key in leaving:
-                    found[index] = False
-        for index in np.flatnonzero(found & ~passes[codes]).tolist():
-            pod = pods[places[index]]
+        selected = np.flatnonzero(found)
+        found[selected[columns.among(evictor.leaving(), places[selected])]] = False
+        asked = np.flatnonzero(found & ~passes[codes])
+        for index, pod in zip(asked.tolist(), columns.listed(places[asked]), strict=True):
             found[index] = evictor.filter(pod) is None and (not now or evictor.pre_eviction_filter(pod) is None)
         return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +21,7 @@ from .templates import PodTemplate, template_of
 Positions: TypeAlias = NDArray[np.intp]
 """Places of pods in the columns."""
 
+_KEY: Final = operator.attrgetter("key")
 _TEMPLATES: Final = "templates"
 _PODS: Final = frozenset({("nodeInfo", "pods")})
 
@@ -84,6 +86,13 @@ class PodColumns:
         chosen = np.zeros(int(self.rows[-1]) + 1 if len(self.rows) else 0, np.bool_)
         chosen[rows[rows < len(chosen)]] = True
         return chosen[self.rows]
+
+    def among(self, keys: Collection[str], positions: Positions) -> NDArray[np.bool_]:
+        """Return which of the pods at these places have one of the keys."""
+        if not keys:
+            return np.zeros(len(positions), np.bool_)
+        # No line of Python runs for each pod.
+        return np.fromiter(map(keys.__contains__, map(_KEY, self.listed(positions))), np.bool_, len(positions))
 
     def listed(self, positions: Positions) -> list[PodInfo]:
         """Return the pods at these places."""

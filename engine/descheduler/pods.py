@@ -370,6 +370,10 @@ class Destinations:
         found = self._first_two(pod)
         return found is not None and len(found) > 1
 
+    def refuse_template(self, pod: PodInfo) -> bool:
+        """Return True if they take no pod of this one's template; False if that depends on the pod."""
+        return self._first_two(pod) == ()
+
     def _first_two(self, pod: PodInfo) -> tuple[str, ...] | None:
         """Return two nodes that take the pod, or all if there are fewer; None if that depends on the pod's name."""
         template = template_of(pod)

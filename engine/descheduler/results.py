@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from koordpolicy.engine.cluster.kinds import Lack
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.records import fast_init
 
@@ -47,6 +51,104 @@ class EvictionOutcome:
                 "mode": self.mode}
         proof = {} if self.proof is None else {"proof": self.proof.to_json()}
         return {**head, "evicted": self.evicted, **{key: value for key, value in rest.items() if value}, **proof}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """A decision about one or many candidates of a plugin: the fields of their outcomes without pod and node."""
+
+    profile: str
+    plugin: str
+    evicted: bool
+    rule: str = ""
+    reason: str = ""
+    stopped_by: str = ""
+    stopped_rule: str = ""
+    message: str = ""
+    requested: bool = False
+    mode: str = ""
+    proof: EvictionProof | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """True if nothing that is decided later about the pod counts."""
+        return self.evicted or self.requested
+
+    def of(self, pod: PodInfo) -> EvictionOutcome:
+        """Return the outcome of one of the candidates."""
+        return EvictionOutcome(
+            pod.key, pod.node_name, self.profile, self.plugin, self.evicted, self.rule, self.reason, self.stopped_by,
+            self.stopped_rule, self.message, self.requested, self.mode, self.proof,
+        )
+
+
+class _Turn(NamedTuple):
+    """The decisions while one plugin had the evictor, the latest of each pod."""
+
+    profile: str
+    plugin: str
+    decisions: dict[PodInfo, Decision]
+
+    def put(self, pod: PodInfo, decision: Decision) -> None:
+        known = self.decisions.pop(pod, None)
+        self.decisions[pod] = decision if known is None or not known.is_final else known
+
+
+class Decisions:
+    """The decisions of a cycle in their order. Immutable, for any thread.
+
+    A large cluster has a million candidates, and few different decisions: the outcome of each is made when it is read.
+    """
+
+    def __init__(self, turns: Sequence[_Turn] = ()) -> None:
+        self._turns = tuple(turn for turn in turns if turn.decisions)
+
+    def __add__(self, other: Decisions) -> Decisions:
+        return Decisions((*self._turns, *other._turns))
+
+    @cached_property
+    def outcomes(self) -> tuple[EvictionOutcome, ...]:
+        """The outcomes, one for each plugin and candidate of it."""
+        found: dict[tuple[str, str, str], EvictionOutcome] = {}
+        for profile, plugin, decisions in self._turns:
+            for pod, decision in decisions.items():
+                key = profile, plugin, pod.key
+                known = found.pop(key, None)
+                final = known is not None and (known.evicted or known.requested)
+                found[key] = known if known is not None and final else decision.of(pod)
+        return tuple(found.values())
+
+    def which(self, takes: Callable[[Decision | EvictionOutcome], bool]) -> tuple[EvictionOutcome, ...]:
+        """Return the outcomes of decisions that are taken, without making those of the others."""
+        if not self._is_each_of_its_own:
+            return tuple(each for each in self.outcomes if takes(each))
+        found: list[EvictionOutcome] = []
+        for turn in self._turns:
+            taken = {decision for decision in set(turn.decisions.values()) if takes(decision)}
+            if taken:
+                found += [decision.of(pod) for pod, decision in turn.decisions.items() if decision in taken]
+        return tuple(found)
+
+    def kept(self) -> Mapping[tuple[str, str], int]:
+        """Return the numbers of candidates that stay, by plugin and by what stopped their eviction."""
+        found: Counter[tuple[str, str]] = Counter()
+        if self._is_each_of_its_own:
+            for turn in self._turns:
+                for decision, number in Counter(turn.decisions.values()).items():
+                    if not decision.is_final:
+                        found[decision.plugin, decision.stopped_by] += number
+        else:
+            found.update((each.plugin, each.stopped_by) for each in self.outcomes
+                         if not (each.evicted or each.requested))
+        return found
+
+    @property
+    def _is_each_of_its_own(self) -> bool:
+        """True if no plugin had two turns, so that no pod has two decisions of it."""
+        return len({turn[:2] for turn in self._turns}) == len(self._turns)
+
+
+NO_DECISIONS = Decisions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +205,12 @@ class ObjectChange:
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """The result of one cycle, dry or not. `outcomes` are in the order in which they were decided."""
+    """The result of one cycle, dry or not."""
 
     generation: int
     dry_run: bool
     nodes: int
-    outcomes: tuple[EvictionOutcome, ...] = ()
+    decisions: Decisions = NO_DECISIONS
     failures: tuple[DeschedulerFailure, ...] = ()
     node_notes: tuple[NodeNote, ...] = ()
     error: str = ""
@@ -120,19 +222,24 @@ class CycleResult:
     """The memory of useless evictions after this cycle; None if none was given."""
 
     @property
+    def outcomes(self) -> tuple[EvictionOutcome, ...]:
+        """The outcomes of all candidates, in the order in which they were decided."""
+        return self.decisions.outcomes
+
+    @property
     def evicted(self) -> tuple[EvictionOutcome, ...]:
         """The evictions."""
-        return tuple(outcome for outcome in self.outcomes if outcome.evicted)
+        return self.decisions.which(lambda each: each.evicted)
 
     @property
     def requested(self) -> tuple[EvictionOutcome, ...]:
         """The pods that another component was requested to remove."""
-        return tuple(outcome for outcome in self.outcomes if outcome.requested)
+        return self.decisions.which(lambda each: each.requested)
 
     @property
     def kept(self) -> tuple[EvictionOutcome, ...]:
         """The candidates that stay."""
-        return tuple(outcome for outcome in self.outcomes if not (outcome.evicted or outcome.requested))
+        return self.decisions.which(lambda each: not (each.evicted or each.requested))
 
     def to_json(self) -> dict[str, object]:
         """Return the result as plain data."""
@@ -150,23 +257,35 @@ class CycleResult:
 
 
 class CycleRecord:
-    """The state of a cycle: the last outcome per profile, plugin and pod; an eviction is final."""
+    """The state of a cycle: the last decision per profile, plugin and pod; an eviction is final."""
 
     def __init__(self, *, dry_run: bool) -> None:
         self.dry_run = dry_run
-        self.outcomes: dict[tuple[str, str, str], EvictionOutcome] = {}
         self.failures: list[DeschedulerFailure] = []
         self.notes: dict[tuple[str, str, str, str], NodeNote] = {}
         self.changes: list[ObjectChange] = []
+        self._turns: list[_Turn] = []
         self._evicted: dict[str, tuple[str, str]] = {}
 
-    def put(self, outcome: EvictionOutcome) -> None:
-        """Record an outcome."""
-        key = (outcome.profile, outcome.plugin, outcome.pod)
-        if outcome.evicted or outcome.requested:
-            self._evicted.setdefault(outcome.pod, (outcome.profile, outcome.plugin))
-        known = self.outcomes.pop(key, None)
-        self.outcomes[key] = known if known is not None and (known.evicted or known.requested) else outcome
+    @property
+    def decisions(self) -> Decisions:
+        """The decisions, once all are recorded."""
+        return Decisions(self._turns)
+
+    def turn_of(self, profile: str, plugin: str) -> Callable[[PodInfo, Decision], None]:
+        """Return what records the decisions about a plugin's candidates, which are pods of the snapshot, until the turn
+        of another one.
+        """
+        turn = _Turn(profile, plugin, {})
+        if self._turns and self._turns[-1][:2] == turn[:2]:
+            turn = self._turns[-1]
+        else:
+            self._turns.append(turn)
+        return turn.put
+
+    def note_leaving(self, pod: PodInfo, by: tuple[str, str]) -> None:
+        """Note that a plugin of a profile evicts the pod, or requests that."""
+        self._evicted.setdefault(pod.key, by)
 
     def note_elsewhere(self, pod: str) -> None:
         """Note that another part of this cycle evicts the pod."""

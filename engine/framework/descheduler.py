@@ -185,6 +185,17 @@ class TemplateFilter(Protocol):
 
 
 @runtime_checkable
+class RefusesTemplates(Protocol):
+    """An eviction filter of templates that also knows which of them it refuses altogether."""
+
+    def refuses_template(self, pod: PodInfo, snapshot: Snapshot, *, now: bool) -> Refusal | None:
+        """Return the refusal that `eviction_filter`, or with `now` `pre_eviction_filter`, returns for each pod of this
+        one's template in this snapshot; None if there is none, or pods have different ones.
+        """
+        ...
+
+
+@runtime_checkable
 class Evict(Protocol):
     """Carries out evictions; a profile has exactly one."""
 

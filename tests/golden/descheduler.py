@@ -210,7 +210,7 @@ def _balance(case: Case, plugin: Any) -> dict[str, Any]:
 
 
 def _evicted(record: CycleRecord) -> dict[str, Any]:
-    evicted = [outcome for outcome in record.outcomes.values() if outcome.evicted]
+    evicted = record.decisions.which(lambda each: each.evicted)
     return {
         "evicted": [outcome.pod.partition("/")[2] for outcome in evicted],
         "reasons": [outcome.reason for outcome in evicted],

@@ -7,7 +7,7 @@ pod that is terminating already even then, unlike upstream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -48,6 +48,14 @@ __all__ = ["DefaultEvictor", "EvictorFilter", "check_default_evictor_args", "mak
 Json = Mapping[str, Any]
 
 
+_NO_NODE: Final = Refusal("nodeFit", (
+    "pod does not fit on any other node because of nodeSelector(s), Taint(s), or nodes marked as unschedulable"
+))
+_NOT_SELECTED: Final = Refusal("namespaceLabelSelector", (
+    "pod namespace do not match the namespaceLabelSelector filter in the policy parameter"
+))
+
+
 def _refuse(rule: str, message: str) -> Refusal:
     return Refusal(rule, message)
 
@@ -84,15 +92,8 @@ class DefaultEvictor:
     def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may not be evicted now: no other node takes it, or its namespace is not selected."""
         if self._node_fit and not self._destinations(snapshot).take(pod):
-            return _refuse("nodeFit", (
-                "pod does not fit on any other node because of nodeSelector(s), Taint(s), or nodes marked as "
-                "unschedulable"
-            ))
-        if not self._is_selected(pod.namespace, snapshot):
-            return _refuse("namespaceLabelSelector", (
-                "pod namespace do not match the namespaceLabelSelector filter in the policy parameter"
-            ))
-        return None
+            return _NO_NODE
+        return None if self._is_selected(pod.namespace, snapshot) else _NOT_SELECTED
 
     def passes_template(self, pod: PodInfo, snapshot: Snapshot, *, now: bool) -> bool:
         """Return whether no pod of this one's template is refused; see `TemplateFilter`."""
@@ -101,6 +102,19 @@ class DefaultEvictor:
             return has_room and self._is_selected(pod.namespace, snapshot)
         refusal, is_final = self._verdict_of(pod, self._look(snapshot))
         return refusal is None and (is_final or not self._own_rules)
+
+    def refuses_template(self, pod: PodInfo, snapshot: Snapshot, *, now: bool) -> Refusal | None:
+        """Return the refusal of all pods of this one's template, or None; see `RefusesTemplates`."""
+        if not now:
+            refusal, is_final = self._verdict_of(pod, self._look(snapshot))
+            return refusal if is_final or not self._own_rules else None
+        if self._node_fit:
+            destinations = self._destinations(snapshot)
+            if destinations.refuse_template(pod):
+                return _NO_NODE
+            if not destinations.take_template(pod):
+                return None
+        return None if self._is_selected(pod.namespace, snapshot) else _NOT_SELECTED
 
     def _look(self, snapshot: Snapshot) -> Look:
         look = self._latest

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.pod_columns import PodColumns
 from koordpolicy.engine.descheduler.pods import priority_order
 from koordpolicy.engine.descheduler.templates import PodTemplate, template_of
 from koordpolicy.engine.framework.descheduler import Evictor
@@ -16,6 +21,8 @@ from koordpolicy.engine.kubernetes.selectors import tolerates
 
 from .nodes import Utilization
 from .usage import PODS, Usage
+
+_RANK: Final = operator.itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +53,37 @@ class Relief:
             for name, cap in node.caps(thresholds, available).items():
                 available[name] += cap - node.usage[name]
         tolerance = _Tolerance(destinations)
-        leaving, filtered = self.evictor.leaving(), self.evictor.filter
-        for source in sources:
-            removable = [
-                pod for pod in self.snapshot.pods(source.row)
-                if pod.key not in leaving and filtered(pod) is None and self.is_removable(pod)
-            ]
-            removable.sort(key=priority_order)
+        for source, removable in self._removable(sources):
             if removable and not self._drain(source, removable, available, tolerance, is_enough):
                 return
+
+    def _removable(self, sources: Sequence[Utilization]) -> Iterator[tuple[Utilization, list[PodInfo]]]:
+        """Yield the sources with their pods that may be evicted, in the order of eviction.
+
+        Filters are called, when a source is reached, only for pods that may differ from others of their template.
+        """
+        columns, filtered = PodColumns.of(self.snapshot), self.evictor.filter
+        starts = np.searchsorted(columns.rows, np.arange(self.snapshot.size + 1))
+        passes, ranks = self._of_templates(columns)
+        leaving = self.evictor.leaving()
+        for source in sources:
+            first, end = starts[source.row : source.row + 2].tolist()
+            pods, codes = columns.pods[first:end], columns.codes[first:end]
+            found = [
+                (rank, pod) for pod, rank, does_pass in zip(
+                    pods, ranks[codes].tolist(), passes[codes].tolist(), strict=True)
+                if pod.key not in leaving and (does_pass or filtered(pod) is None) and self.is_removable(pod)
+            ]
+            found.sort(key=_RANK)
+            yield source, [pod for _, pod in found]
+
+    def _of_templates(self, columns: PodColumns) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+        """Return whether no filter refuses any pod of a template, and its place in the order of eviction, by code."""
+        templates = columns.templates
+        orders = [priority_order(each.pod) for each in templates]
+        places = {order: place for place, order in enumerate(sorted(set(orders)))}
+        return (np.array([self.evictor.passes_template(each.pod, now=False) for each in templates], np.bool_),
+                np.array([places[order] for order in orders], np.intp))
 
     def _drain(
         self, source: Utilization, pods: Sequence[PodInfo], available: dict[str, int],

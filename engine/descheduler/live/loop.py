@@ -410,7 +410,7 @@ def _joined(share: CycleReport, rest: CycleReport) -> CycleReport:
     """Return the report of both parts of a cycle that the leader ran."""
     first, second = share.result, rest.result
     result = replace(
-        second, nodes=max(first.nodes, second.nodes), outcomes=(*first.outcomes, *second.outcomes),
+        second, nodes=max(first.nodes, second.nodes), decisions=first.decisions + second.decisions,
         failures=(*first.failures, *second.failures), node_notes=(*first.node_notes, *second.node_notes),
         error=first.error or second.error, lacks=tuple(dict.fromkeys((*first.lacks, *second.lacks))),
         changes=(*first.changes, *second.changes))

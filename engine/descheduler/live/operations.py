@@ -80,8 +80,8 @@ class DeschedulerOperations:
         self._seconds.observe(report.seconds)
         for each in result.evicted if result.dry_run else ():
             self._evicted.add("dry-run", each.plugin, each.pod.partition("/")[0], each.node)
-        for each in result.kept:
-            self._kept.add(each.plugin, each.stopped_by)
+        for labels, number in result.decisions.kept().items():
+            self._kept.add(*labels, amount=number)
         for failure in result.failures:
             self._failures.add(failure.plugin)
 
