@@ -188,7 +188,11 @@ def _overlaid(cache: _Cache[_State], snapshot: Snapshot, key: Hashable, entry: _
     found = cast("tuple[Hashable, _State] | None", mine.get((cache, key)))
     if found is not None and found[0] == entry.mark:
         return found[1]
-    state = entry.state.copy()
+    known = entry.state
+    below = snapshot.inherited((cache, key))
+    if below is not None and below[0][0] == entry.mark:
+        known, rows = below[0][1], np.array(sorted(below[1]), np.intp)
+    state = known.copy()
     state.refresh(snapshot, rows)
     mine[cache, key] = (entry.mark, state)
     return state

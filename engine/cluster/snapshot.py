@@ -25,6 +25,8 @@ __all__ = ["NodeFrame", "Snapshot"]
 _UNMEASURED: Final = Unmeasured("no metric of the node, or an expired one")
 _NO_METRIC: Final = Unmeasured("no metric of the node")
 _NONZERO: Final = {name: place for place, name in enumerate(NONZERO)}
+_MOST_CHANGED: Final = 64
+"""From this number of changed rows on, an overlay does not go on from what an overlay below has in its cache."""
 _Number = TypeVar("_Number", bound=np.generic)
 
 
@@ -35,7 +37,9 @@ class Snapshot:
     snapshot too, in which a few rows differ.
     """
 
-    __slots__ = ("_at", "_cluster", "_devices", "_overridden", "_row_caches", "now", "overlay_cache", "version")
+    __slots__ = (
+        "_at", "_cluster", "_devices", "_inherited", "_overridden", "_row_caches", "now", "overlay_cache", "version",
+    )
 
     def __init__(self, cluster: ClusterState, now: int, overridden: Mapping[int, NodeRow] | None = None) -> None:
         self._cluster = cluster
@@ -43,6 +47,7 @@ class Snapshot:
         self._devices: Devices | None = None
         self._at: tuple[Rows | None, int, Cache] = (None, -1, {})
         self._row_caches: dict[int, Cache] = {}
+        self._inherited: dict[Any, tuple[Any, frozenset[int]]] = {}
         self.now = now
         self.version = cluster.version
         self.overlay_cache: Cache = {}
@@ -160,7 +165,18 @@ class Snapshot:
         overlay = Snapshot(self._cluster, self.now, overridden)
         overlay._row_caches = {row: cache for row, cache in self._row_caches.items()
                                if overridden[row] is self._overridden[row]}
+        if self._overridden:
+            changed = frozenset(self.index[name] for name in changes)
+            cached = {key: (value, changed) for key, value in self.overlay_cache.items()}
+            overlay._inherited = {key: (value, rows | changed) for key, (value, rows) in self._inherited.items()
+                                  if key not in cached and len(rows) < _MOST_CHANGED} | cached
         return overlay
+
+    def inherited(self, key: Hashable) -> tuple[Any, frozenset[int]] | None:
+        """Return what the overlay below this one, or one further below, has in its cache, with the rows that changed
+        since; None if none has it, or too many rows changed. For values that can be copied and refreshed for rows.
+        """
+        return self._inherited.get(key)
 
     def frame(self, values: Mapping[str, Any]) -> NodeFrame:
         """Return the frame of expressions over the nodes; `values` are the CONSTANT and DECISION variables."""
@@ -177,8 +193,12 @@ class Snapshot:
             return column
         copy: Integers | None = self.overlay_cache.get(key)
         if copy is None:
-            copy = self.overlay_cache[key] = column.copy()
-            copy[list(self._overridden)] = [value(row) for row in self._overridden.values()]
+            below = self.inherited(key)
+            base, rows = (column, [*self._overridden]) if below is None else (below[0], [*below[1]])
+            found: Integers = base.copy()
+            found[rows] = [value(self._overridden[row]) for row in rows]
+            self.overlay_cache[key] = found
+            return found
         return copy
 
     def _nothing(self) -> Numbers:
@@ -209,7 +229,14 @@ class Snapshot:
         """Return the overridden rows, ascending, that may differ from the base at one of the ROW paths."""
         found: Rows | None = self.overlay_cache.get(paths)
         if found is None:
-            found = self.overlay_cache[paths] = rows_that_differ(self._cluster, self._overridden, paths)
+            below = self.inherited(paths)
+            if below is None:
+                found = rows_that_differ(self._cluster, self._overridden, paths)
+            else:
+                changed = {row: self._overridden[row] for row in below[1]}
+                found = np.union1d(np.setdiff1d(below[0], np.array(list(changed), np.intp), assume_unique=True),
+                                   rows_that_differ(self._cluster, changed, paths))
+            self.overlay_cache[paths] = found
         return found
 
     def cache_of_row(self, row: int) -> Cache:

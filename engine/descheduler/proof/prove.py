@@ -1,16 +1,18 @@
 """Proves evictions: places the successors of the candidates one after another on an overlay without the evicted pods.
 
 An eviction is a loop if the successor would come back to the node, or run on a node that the same policy would clear.
-Each further eviction makes its node emptier, so the successors before it are placed again: one that would now come back
-to its own node makes the new eviction a loop, too.
+Each proof goes on from the overlay of those before it. Each further eviction makes its node emptier, so successors of
+pods of that node are placed again: one that would now come back makes the new eviction a loop, too. Of several alike it
+is the one that was placed last, and so worst; the others follow while they move. So the work grows with the evictions,
+and not with their square.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -70,9 +72,48 @@ class _Evicted:
     """A pod that leaves in this cycle, and its successor; None if nothing replaces it or its scheduler is not known."""
 
     candidate: ProofCandidate
-    successor: PodInfo | None
-    entry: Mapping[str, Any] | None
+    successor: PodInfo | None = None
+    entry: Mapping[str, Any] | None = None
     node: str = ""
+    """The node of the successor; empty if none takes it."""
+
+    @property
+    def home(self) -> str:
+        """The node that the pod leaves."""
+        return self.candidate.pod.node_name
+
+    @property
+    def alike(self) -> Hashable:
+        """Equal for evictions whose successors a scheduler places alike."""
+        assert self.successor is not None
+        return (self.successor.shape() or self.successor.uid, self.home if self.candidate.avoids_home else "")
+
+
+_Alike: TypeAlias = dict[Hashable, list[int]]
+"""The numbers of evictions in their order, by `_Evicted.alike`."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """The changes by one more eviction, once it is made."""
+
+    new: _Evicted
+    overlay: Snapshot
+    """Without the pod, with all successors."""
+    moved: dict[int, _Evicted] = field(default_factory=dict)
+    """The evictions before it, by number, whose successors run elsewhere now."""
+    landing: Landing | None = None
+    """That of the new successor; None if its scheduler is not known."""
+    disturbed: tuple[PodInfo, Landing] | None = None
+    """The first earlier pod that would come back to the node which the new one leaves."""
+
+    def put(self, each: _Evicted, landing: Landing | None) -> _Evicted:
+        """Put a successor, which is on no node, where it landed."""
+        node = "" if landing is None else landing.node
+        if node:
+            assert each.successor is not None
+            self.overlay = with_successor(self.overlay, each.successor, node, each.entry)
+        return replace(each, node=node)
 
 
 @dataclass(slots=True)
@@ -108,19 +149,24 @@ class CycleProof:
         self._loops: dict[Place, str] = {}
         self._made: list[PodInfo] = []
         self._snapshot = snapshot
-        self._without = snapshot
-        """Without the evicted pods. Overlays of it share what is cached about its nodes."""
+        self._overlay = snapshot
+        """Without the evicted pods, with their successors. Overlays of it share what is cached about its nodes."""
         self._placements = proving.placements
         self._spent = _Spent(proving)
-        self._evicted: tuple[_Evicted, ...] = ()
-        self._proved: tuple[PodInfo, tuple[_Evicted, ...]] | None = None
+        self._evicted: list[_Evicted] = []
+        self._away: dict[str, _Alike] = {}
+        """By node, the evictions from it whose successors run elsewhere."""
+        self._waiting: _Alike = {}
+        """The evictions whose successors no node takes."""
+        self._step: _Step | None = None
+        """That of the last proof."""
 
     def prove(self, candidate: ProofCandidate) -> EvictionProof | None:
         """Return the proof of an eviction after those before it; None if no scheduler is known at all, and the memory
         has nothing against it.
         """
         pod = candidate.pod
-        self._proved = None
+        self._step = None
         counts_past = candidate.effect is not Proof.OFF and not candidate.restarts
         cooling = self._memory.cool_down(pod, self._snapshot.now) if self._memory is not None and counts_past else None
         if cooling is not None:
@@ -141,12 +187,19 @@ class CycleProof:
         is to remove the pod later.
         """
         pod = candidate.pod
-        if self._proved is not None and self._proved[0] is pod:
-            self._evicted = self._proved[1]
+        step = self._step
+        if step is not None and step.new.candidate.pod is pod:
+            for number, each in step.moved.items():
+                self._list(number, self._evicted[number], remove=True)
+                self._evicted[number] = each
+                self._list(number, each)
+            self._evicted.append(step.new)
+            self._list(len(self._evicted) - 1, step.new)
+            self._overlay = step.overlay
         else:
-            self._evicted += (_Evicted(candidate, None, None),)
-        if self._placements is not None:
-            self._without = without_pods(self._without, [pod])
+            self._evicted.append(_Evicted(candidate))
+            if self._placements is not None:
+                self._overlay = without_pods(self._overlay, [pod])
         if made:
             self._made.append(pod)
 
@@ -171,53 +224,71 @@ class CycleProof:
         if pod.node_name not in snapshot.index:
             return EvictionProof(ProofResult.HELPS, "its node is not known", candidate.effect)
         if owner_of(pod) is None:
-            self._proved = pod, (*self._evicted, _Evicted(candidate, None, None))
             return EvictionProof(ProofResult.HELPS, "no controller replaces it", candidate.effect)
-        new = _Evicted(candidate, successor_of(pod, snapshot.now), metric_entry(snapshot, pod))
-        overlay, planned, landing, disturbed = self._place_all(new)
+        step = self._placed(_Evicted(candidate, successor_of(pod, snapshot.now), metric_entry(snapshot, pod)))
+        landing = step.landing
         if landing is None:
             name = str(pod.object["spec"].get("schedulerName") or "default-scheduler")
-            self._proved = pod, (*self._evicted, _Evicted(candidate, None, None))
             return EvictionProof(ProofResult.UNPROVED, f"not proved: no profile for the scheduler `{name}` is known",
                                  candidate.effect)
         # Also if it does not help: with Warn and Off the pod is evicted all the same.
-        self._proved = pod, planned
+        self._step = step
         if not landing.node:
             message = f"profile {landing.profile} finds no node for its successor: {counts(landing.reasons)}"
             return EvictionProof(ProofResult.NO_NODE, message, candidate.effect, landing.profile,
                                  reasons=landing.reasons)
-        loop = None if candidate.restarts else self._loop(overlay, planned, landing, disturbed)
+        loop = None if candidate.restarts else _loop(step, landing)
         if loop is not None:
             return EvictionProof(ProofResult.LOOP, str(loop), candidate.effect, landing.profile, landing.node, loop)
         message = f"profile {landing.profile} would place its successor on {landing.node}"
         return EvictionProof(ProofResult.HELPS, message, candidate.effect, landing.profile, landing.node)
 
-    def _place_all(
-        self, new: _Evicted,
-    ) -> tuple[Snapshot, tuple[_Evicted, ...], Landing | None, tuple[PodInfo, Landing] | None]:
-        """Place all successors on an overlay without the evicted pods, the new one last.
+    def _placed(self, new: _Evicted) -> _Step:
+        """Place the successors that wait for a node, those that may come back to the node, and the new one."""
+        step = _Step(new, without_pods(self._overlay, [new.candidate.pod]))
+        for numbers in self._waiting.values():
+            for number in numbers:
+                each = self._evicted[number]
+                landing = self._place(each, step.overlay)
+                if landing is None or not landing.node:
+                    break  # nor would any node take the others
+                self._note_back(step, each, landing)
+                step.moved[number] = step.put(each, landing)
+        for numbers in self._away.get(new.home, {}).values():
+            for number in reversed(numbers):
+                each, before = self._evicted[number], step.overlay
+                assert each.successor is not None
+                step.overlay = without_pods(before, [each.successor.on(each.node)])
+                landing = self._place(each, step.overlay)
+                if landing is not None:
+                    self._note_back(step, each, landing)
+                if landing is None or landing.node == each.node:
+                    step.overlay = before
+                    break
+                step.moved[number] = step.put(each, landing)
+        step.landing = self._place(new, step.overlay)
+        step.new = step.put(new, step.landing)
+        return step
 
-        Returns the overlay, the evicted pods with their nodes, the landing of the new one, and the first earlier pod
-        that would come back to the node which the new one leaves.
-        """
-        overlay = without_pods(self._without, [new.candidate.pod])
-        planned: list[_Evicted] = []
-        landing: Landing | None = None
-        disturbed: tuple[PodInfo, Landing] | None = None
-        home = new.candidate.pod.node_name
-        for each in (*self._evicted, new):
-            landing = None if each.successor is None else self._place(each, overlay)
-            if each.successor is None or landing is None or not landing.node:
-                planned.append(each)
-                continue
-            pod = each.candidate.pod
-            # A pod that is evicted although it comes back (Warn, Off) is no fault of the evictions after it.
-            if (each is not new and disturbed is None and pod.node_name == home != each.node
-                    and not each.candidate.restarts and landing.may_be(home)):
-                disturbed = pod, landing
-            overlay = with_successor(overlay, each.successor, landing.node, each.entry)
-            planned.append(_Evicted(each.candidate, each.successor, each.entry, landing.node))
-        return overlay, tuple(planned), landing, disturbed
+    @staticmethod
+    def _note_back(step: _Step, each: _Evicted, landing: Landing) -> None:
+        # A pod that is evicted although it comes back (Warn, Off) is no fault of the evictions after it.
+        if (step.disturbed is None and each.home == step.new.home != each.node and not each.candidate.restarts
+                and landing.may_be(each.home)):
+            step.disturbed = each.candidate.pod, landing
+
+    def _list(self, number: int, each: _Evicted, *, remove: bool = False) -> None:
+        """List an eviction, or remove it from the list, by where its successor is."""
+        if not each.node:
+            of = self._waiting
+        elif each.node != each.home and not each.candidate.restarts:
+            of = self._away.setdefault(each.home, {})
+        else:
+            return
+        if remove:
+            of[each.alike].remove(number)
+        else:
+            of.setdefault(each.alike, []).append(number)
 
     def _place(self, evicted: _Evicted, overlay: Snapshot) -> Landing | None:
         over = self._spent.exceeded()
@@ -229,24 +300,22 @@ class CycleProof:
         return self._placements.place(evicted.successor, overlay, home=evicted.candidate.pod.node_name,
                                       avoids_home=evicted.candidate.avoids_home)
 
-    def _loop(
-        self, overlay: Snapshot, planned: tuple[_Evicted, ...], landing: Landing,
-        disturbed: tuple[PodInfo, Landing] | None,
-    ) -> EvictionLoop | None:
-        candidate = planned[-1].candidate
-        if landing.may_be(candidate.pod.node_name):
-            return _back(candidate.pod, candidate.policy, landing)
-        if disturbed is not None:
-            return _back(disturbed[0], candidate.policy, disturbed[1])
-        before = {id(each.candidate.pod): each.node for each in self._evicted}
-        # Only nodes that receive another pod than before can have become sources.
-        changed = [each for each in planned if each.node and before.get(id(each.candidate.pod)) != each.node]
-        for each in reversed(changed):
+
+def _loop(step: _Step, landing: Landing) -> EvictionLoop | None:
+    new = step.new
+    candidate = new.candidate
+    if landing.may_be(new.home):
+        return _back(candidate.pod, candidate.policy, landing)
+    if step.disturbed is not None:
+        return _back(step.disturbed[0], candidate.policy, step.disturbed[1])
+    # Only nodes that receive another pod than before can have become sources.
+    for each in (new, *reversed(step.moved.values())):
+        if each.node:
             assert each.successor is not None
-            why = candidate.clears(overlay, overlay.index[each.node], each.successor)
+            why = candidate.clears(step.overlay, step.overlay.index[each.node], each.successor)
             if why:
                 return EvictionLoop(each.candidate.pod.key, each.node, False, candidate.policy, why, landing.profile)
-        return None
+    return None
 
 
 def _back(pod: PodInfo, policy: str, landing: Landing) -> EvictionLoop:

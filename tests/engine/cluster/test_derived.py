@@ -82,7 +82,24 @@ def test_an_overlay_computes_its_overridden_rows_once_and_leaves_the_base_alone(
     assert [column.of(overlay).tolist(), column.of(overlay).tolist()] == [[0, 1], [0, 1]]
     assert column.of(cluster.snapshot()).tolist() == [0, 0]
     assert column.of(overlay.overlay({"a": NodeChange(add=[pod("q")])})).tolist() == [1, 1]
-    assert compute.rows == ["a", "b", "b", "a", "b"]
+    assert compute.rows == ["a", "b", "b", "a"]
+
+
+def test_an_overlay_of_many_overlays_computes_the_rows_that_changed_since_the_column_was_read():
+    compute, names = Counting(number_of_pods), [f"n{number:03}" for number in range(100)]
+    column, cluster = Derived(PODS, np.int64, compute), Cluster([node(name) for name in names])
+    overlay = cluster.snapshot().overlay({name: NodeChange(add=[pod("p")]) for name in names[:50]})
+    assert column.of(overlay).sum() == 50
+    del compute.rows[:]
+    for name in names[50:53]:
+        overlay = overlay.overlay({name: NodeChange(add=[pod("p")])})
+    assert (column.of(overlay).sum(), compute.rows) == (53, names[50:53])
+    assert (overlay.pod_count.sum(), overlay.overridden_at(PODS).tolist()) == (53, [*range(53)])
+    for number, name in enumerate(names):
+        overlay = overlay.overlay({name: NodeChange(add=[pod(f"q{number}")])})
+    del compute.rows[:]
+    # So many have changed that all overridden rows are computed.
+    assert (column.of(overlay).sum(), len(compute.rows)) == (153, 100)
 
 
 def test_an_overlay_that_does_not_differ_at_the_paths_shares_the_array_of_its_base():

@@ -193,3 +193,49 @@ def test_a_finished_pod_that_is_evicted_first_makes_no_room_and_is_no_fault():
     candidates = [ProofCandidate(each, "drain", restarts=True) for each in (done, alive)]
     proofs = prove_evictions(snapshot, Proving(EmptiestNode()), candidates)
     assert [each.result.value for each in proofs if each is not None] == ["helps", "helps"]
+
+
+def spread(size: int, count: int) -> tuple[Snapshot, list[PodInfo]]:
+    """Return a cluster with `count` pods, `size` per node on the first nodes, and as many empty nodes."""
+    names = [f"n{number:03}" for number in range(2 * count)]
+    found = Cluster([*map(node, names), *(pod(f"p{number:03}", names[number // size]) for number in range(count))])
+    pods = [found.pod(f"d/p{number:03}") for number in range(count)]
+    return found.snapshot(NOW), [each for each in pods if each is not None]
+
+
+@pytest.mark.parametrize(("size", "placed"), [(1, [10, 20, 40]), (5, [18, 36, 72])])
+def test_the_placements_of_a_cycle_grow_with_its_evictions(size: int, placed: list[int]):
+    counted = []
+    for count in (10, 20, 40):
+        scheduler, (snapshot, pods) = EmptiestNode(*(f"n{number:03}" for number in range(count // size))), spread(
+            size, count)
+        proofs = prove_evictions(snapshot, Proving(scheduler), [ProofCandidate(each, "drain") for each in pods])
+        assert {each.result.value for each in proofs if each is not None} == {"helps"}
+        counted.append(len(scheduler.calls))
+    # Each successor once, and for each but the first of a node the successor that was placed last of that node.
+    assert counted == placed
+
+
+def test_a_successor_that_had_no_node_takes_the_room_of_a_later_eviction():
+    on = {"x": "a", "y": "b", "z": "b", "w": "c"}
+    given = {"effect": Proof.WARN, "avoids_home": True}
+    scheduler = EmptiestNode("a", "c")
+    assert results(on, "x", "y", "w", scheduler=scheduler, given=given) == ["noNode", "noNode", "noNode"]
+    # y leaves b, x goes there, and nobody finds room after it.
+    assert scheduler.calls == ["x-successor", "x-successor", "y-successor", "y-successor", "w-successor"]
+
+
+def test_all_successors_alike_are_placed_again_while_they_move():
+    # Both go to b and c. Without z, a is the emptiest node for each of them, the last one first.
+    on = {"x": "a", "y": "a", "z": "a"}
+    given = {"effect": Proof.OFF}
+
+    class Roomy(EmptiestNode):
+        def place(self, pod: PodInfo, snapshot: Snapshot, *, home: str, avoids_home: bool) -> Landing | None:
+            self.calls.append(pod.name)
+            row = min(range(snapshot.size), key=lambda each: len(snapshot.pods(each)))
+            return Landing("p", snapshot.names[row], passed=snapshot.size)
+
+    scheduler = Roomy()
+    assert results(on, "x", "y", "z", scheduler=scheduler, given=given) == ["helps b", "helps c", "loop c"]
+    assert scheduler.calls == ["x-successor", "x-successor", "y-successor", "y-successor", "x-successor", "z-successor"]
