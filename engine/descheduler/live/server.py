@@ -148,7 +148,7 @@ class DeschedulerServer:
             silence=silence)
         cluster.listen(self._note_budget)
         self.migrations = MigrationWorker(LiveMigrationApi(
-            self.io, transports.writes, self.recorder, self.evictions, may_write=self.may_write))
+            self.io, transports.writes, self.recorder, self.evictions, may_write=self.may_write, leads=self.leads))
         self.client = DeschedulerClient(
             self.io, writer, self.evictions, clock=clock, migrations=self.migrations,
             identity=new_identity() if lease is None else lease.identity, may_write=self.may_write, silence=silence)

@@ -52,9 +52,11 @@ class LiveMigrationApi:
 
     def __init__(
         self, io: IoThread, transport: Transport, recorder: EventRecorder, evictions: EvictionSender, *,
-        may_write: Callable[[], bool] = lambda: True, looks_s: Sequence[float] = _LOOKS_S,
+        may_write: Callable[[], bool] = lambda: True, leads: Callable[[], bool] = lambda: True,
+        looks_s: Sequence[float] = _LOOKS_S,
     ) -> None:
-        """`transport` belongs to the loop of `io`. Before each write `may_write` is called.
+        """`transport` belongs to the loop of `io`. Before each write `may_write` is called; before those that work off
+        jobs `leads`, too: of several replicas each creates jobs, and one works them off.
 
         `looks_s` are the delays before the reads of an object whose write has no answer, in seconds.
         """
@@ -64,6 +66,7 @@ class LiveMigrationApi:
         self._recorder = recorder
         self._evictions = evictions
         self._may_write = may_write
+        self._leads = leads
         self._looks_s = tuple(looks_s)
 
     # Reads
@@ -84,7 +87,7 @@ class LiveMigrationApi:
 
     def create_job(self, job: Json) -> Json:
         """Create a job and return it as stored."""
-        result = self._send(lambda: self._writer.create(_JOBS, job, retries=0))
+        result = self._sent(lambda: self._writer.create(_JOBS, job, retries=0))
         name = jobs.name_of(job)
         if result.status in {WriteStatus.UNKNOWN, WriteStatus.CONFLICT}:
             # The name is random: one of the same pod and the same creator is that of an earlier attempt.
@@ -156,6 +159,7 @@ class LiveMigrationApi:
 
     def evict(self, eviction: EvictPod) -> None:
         """Evict a pod of that UID by the eviction's policy."""
+        self._check_leadership()
         try:
             self._evictions.evict(EvictionRequest(
                 eviction.pod, EvictionMode(eviction.policy), eviction.reason, eviction.trigger, CONTROLLER, ACTION,
@@ -178,9 +182,17 @@ class LiveMigrationApi:
 
     # Requests
 
-    def _send(self, write: Callable[[], Coroutine[Any, Any, WriteResult]]) -> WriteResult:
-        if not self._may_write():
+    def _check_leadership(self) -> None:
+        if not self._leads():
             raise RequestFailed("this process does not lead any more")
+
+    def _send(self, write: Callable[[], Coroutine[Any, Any, WriteResult]]) -> WriteResult:
+        self._check_leadership()
+        return self._sent(write)
+
+    def _sent(self, write: Callable[[], Coroutine[Any, Any, WriteResult]]) -> WriteResult:
+        if not self._may_write():
+            raise RequestFailed("this process does not lead any more, and has no shard")
 
         async def send() -> WriteResult:
             try:

@@ -11,10 +11,17 @@ from koordpolicy.engine.client.event_recorder import EventRecorder
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.descheduler.migration import jobs, reservations
-from koordpolicy.engine.descheduler.migration.controller import AlreadyExists, RequestFailed
+from koordpolicy.engine.descheduler.migration.controller import AlreadyExists, RequestFailed, apply
 from koordpolicy.engine.descheduler.migration.live_api import LiveMigrationApi
+from koordpolicy.engine.descheduler.migration.migration_step import MigrationStep
 from koordpolicy.engine.descheduler.migration.settings import MigrationSettings
-from koordpolicy.engine.descheduler.migration.writes import EvictPod
+from koordpolicy.engine.descheduler.migration.writes import (
+    CreateReservation,
+    DeleteJob,
+    EvictPod,
+    UpdateJob,
+    UpdateJobStatus,
+)
 from koordpolicy.engine.framework.handle import EvictionRefusedError
 
 from ...client.object_server import ObjectServer
@@ -43,9 +50,9 @@ class Live:
         io.on_close(transport.close)
         self.server = server
         self.evictions = Refusing()
-        self.leads = True
-        self.api = LiveMigrationApi(io, transport, EventRecorder(transport), self.evictions,
-                                    may_write=lambda: self.leads, looks_s=(0.0, 0.0))
+        self.may_write = self.leads = True
+        self.api = LiveMigrationApi(io, transport, EventRecorder(transport), self.evictions, looks_s=(0.0, 0.0),
+                                    may_write=lambda: self.may_write, leads=lambda: self.leads)
 
     def writes(self) -> list[str]:
         return [method for method, _, _ in self.server.writes]
@@ -136,8 +143,32 @@ def test_an_eviction_succeeds_if_the_pod_leaves(live: Live, rule: str, stored: A
         {"gracePeriodSeconds": 3})
 
 
-def test_a_process_that_does_not_lead_writes_nothing(live: Live) -> None:
-    live.leads = False
+def test_a_process_that_does_not_lead_and_has_no_shard_writes_nothing(live: Live) -> None:
+    live.leads = live.may_write = False
     with pytest.raises(RequestFailed, match="does not lead"):
         live.api.create_job(JOB)
     assert live.writes() == []
+
+
+def test_a_step_ends_where_leadership_is_lost_even_if_the_process_has_a_shard(live: Live) -> None:
+    job = live.api.create_job(JOB)
+    passed = jobs.with_annotations(job, **{jobs.PASSED_ANNOTATION: "true"})
+
+    def lose(_: object) -> None:
+        live.leads = False
+
+    eviction = EvictPod(pod(), "Eviction", "hot", "LowNodeLoad")
+    for last in (UpdateJobStatus(jobs.with_status(passed, phase="Running")), eviction, DeleteJob("job", "uid"),
+                 CreateReservation(live.reservation(job), "uid")):
+        live.leads = True
+        del live.server.writes[:]
+        applied = apply(MigrationStep(passed, (UpdateJob(passed), last)), live.api, stored_as=lose)
+        assert (applied.failed, applied.error, applied.evicted) == (
+            last, "this process does not lead any more", False)
+        assert (live.writes(), live.evictions.requests) == (["PUT"], [])
+        passed = applied.job
+
+
+def test_a_replica_with_a_shard_creates_jobs_that_the_leader_works_off(live: Live) -> None:
+    live.leads = False
+    assert live.api.create_job(JOB) == live.server.objects(jobs.KIND)["job"]
