@@ -2,8 +2,8 @@
 
 Each size is measured in a process of its own, whose peak memory is a figure too. Times are processor time, divided by
 that of the calibration loop measured between the cycles: it took 5.5 ms on the machine of docs/benchmarks.md, so that
-one second is 180 of it. Garbage is collected as in a live descheduler. With proofs a cycle evicts at most `_PROVED`
-pods: to prove an eviction, the successors of those before it in the cycle are placed again.
+one second is 180 of it. Garbage is collected as in a live descheduler. Cycles with proofs evict at most as many pods as
+`_PROVED` says. Of several replicas one runs the plugins that decide per node on its share of the nodes.
 `KOORD_POLICY_DESCHEDULER_BENCH` chooses what is measured, such as `sizes=5000 rival=0`; `rival` is the number of nodes
 on which Kubernetes' own descheduler is measured too (`descheduler_rival`).
 """
@@ -24,8 +24,10 @@ from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler import PLUGINS as SCHEDULER_PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.placements import SchedulerPlacements
-from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.framework import CyclePart, run_cycle
+from koordpolicy.engine.descheduler.ledger import CycleLedger, Ledger, StoredLedger
 from koordpolicy.engine.descheduler.limits import CycleLimits
+from koordpolicy.engine.descheduler.live.shards import ShardedCycles
 from koordpolicy.engine.descheduler.profile import DeschedulerProfile, DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.descheduler.proof.prove import ProofBudget, Proving
 from koordpolicy.engine.framework.points import Proof
@@ -41,7 +43,8 @@ from .figure import Figure
 
 _PER_NODE: Final = 30
 _TURNS: Final = 5
-_PROVED: Final = 25
+_PROVED: Final = (25, 100, 400)
+_REPLICAS: Final = (1, 2, 4, 8)
 _SECOND: Final = 180.0
 _SCHEDULER: Final = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -70,9 +73,13 @@ def main() -> Iterator[Figure]:
             yield Figure(f"{title}: memory, peak", found["memory"], "MiB")
         if size <= 5_000:
             title = f"{size:,} nodes, {size * _PER_NODE:,} pods"
-            found = _in_process(size, "proof")
-            yield Figure(f"{title}, orderly: cycle, {_PROVED} proved evictions / loop", found["later"], "times",
-                         _BOUNDS.get(size))
+            for number in _PROVED:
+                found = _in_process(size, "proof", number)
+                yield Figure(f"{title}, orderly: cycle, {number} proved evictions / loop", found["later"], "times",
+                             _BOUNDS.get(size) if number == _PROVED[0] else None)
+            for number in _REPLICAS:
+                found = _in_process(size, "share", number)
+                yield Figure(f"{title}, random: share of one of {number} replicas / loop", found["later"], "times")
             yield Figure(f"{title}, random: cycle of LowNodeLoad / loop", _in_process(size, "load")["later"], "times")
     if int(settings["rival"]):
         from .descheduler_rival import compared  # noqa: PLC0415 - needs Go and a control plane
@@ -80,10 +87,10 @@ def main() -> Iterator[Figure]:
         yield from compared(int(settings["rival"]))
 
 
-def _in_process(size: int, which: str) -> dict[str, float]:
+def _in_process(size: int, which: str, number: int = 0) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.bench_descheduler", str(size), which], check=True, capture_output=True,
-        text=True)
+        [sys.executable, "-m", "tests.bench.bench_descheduler", str(size), which, str(number)], check=True,
+        capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -103,14 +110,17 @@ def profiles(which: str) -> tuple[DeschedulerProfile, ...]:
     return build_profiles([spec], Registry.of(PLUGINS, generation=1), dry_run=True)
 
 
-def measured(size: int, which: str) -> dict[str, float]:
-    """Return the figures of one process: an `orderly` or `random` cluster, LowNodeLoad (`load`), or with `proof`."""
+def measured(size: int, which: str, number: int) -> dict[str, float]:
+    """Return the figures of one process: an `orderly` or `random` cluster, LowNodeLoad (`load`), with `proof` of
+    `number` evictions, or the `share` of one of `number` replicas.
+    """
     placed = list(pods(size, size * _PER_NODE, is_orderly=which in ("orderly", "proof")))
     cluster = Cluster([*nodes(size), *placed, *(node_metrics(placed) if which == "load" else ())])
     changed = placed[::100]
     del placed
     built = profiles(which)
-    limits = CycleLimits(total=_PROVED if which == "proof" else None)
+    limits = CycleLimits(total=number if which == "proof" else None)
+    part = _share(number) if which == "share" else None
     proving = _proving(cluster) if which == "proof" else None
     collections = ShortCollections()
     loops, cycles, candidates = [calibrate()], [], 0
@@ -122,7 +132,7 @@ def measured(size: int, which: str) -> dict[str, float]:
                 cluster.upsert({**pod, "status": {**pod["status"], "conditions": [ready]}})
         collections.settle()
         began = time.process_time()
-        result = run_cycle(built, cluster.snapshot(now), limits=limits, proving=proving)
+        result = run_cycle(built, cluster.snapshot(now), limits=limits, proving=proving, part=part)
         cycles.append(time.process_time() - began)
         assert not result.failures, result.failures[0]
         assert not result.error, result.error
@@ -138,6 +148,25 @@ def measured(size: int, which: str) -> dict[str, float]:
             "memory": memory}
 
 
+class _NoStore:
+    """A ledger that nobody writes, as in a dry run."""
+
+    def load(self) -> StoredLedger:
+        return StoredLedger(Ledger())
+
+    def save(self, ledger: Ledger, version: str) -> StoredLedger:
+        raise AssertionError(f"a dry run reserves nothing, but wrote {ledger} over {version}")
+
+
+def _share(replicas: int) -> CyclePart:
+    """Return the part of a cycle that the first of several replicas runs on its own nodes."""
+    members = tuple(f"replica-{number}" for number in range(replicas))
+    shards = ShardedCycles(_NoStore(), members[0], holders=lambda: members, slot=lambda: "shard-0",
+                           clock=lambda: NOW, ticks=lambda: NOW)
+    store = _NoStore()
+    return CyclePart(CycleLedger(store, store.load(), members[0], lambda: NOW), shards.nodes_of(members))
+
+
 def _proving(cluster: Cluster) -> Proving:
     """Return proofs by kube-scheduler's default profile, of as many placements as the evictions need."""
     registry = Registry.of(SCHEDULER_PLUGINS, generation=1)
@@ -148,4 +177,4 @@ def _proving(cluster: Cluster) -> Proving:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measured(int(sys.argv[1]), sys.argv[2])))
+    print(json.dumps(measured(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0)))

@@ -43,13 +43,12 @@ class PodLifeTime:
         """Evict pods that meet all criteria; see `Deschedule`."""
         args, assigned = self._args, AssignedPods(snapshot)
         look = _Look(args, snapshot.now)
-        oldest = facts_by_row(snapshot, "oldest", _oldest) if look.limits_age else [""] * snapshot.size
-        states = facts_by_row(snapshot, "states", _states) if args.states else [_NO_STATES] * snapshot.size
-        at: list[int] = rows.tolist()
+        oldest = facts_by_row(snapshot, "oldest", _oldest, rows) if look.limits_age else [""] * len(rows)
+        states = facts_by_row(snapshot, "states", _states, rows) if args.states else [_NO_STATES] * len(rows)
         found = [
             (created(pod) if creation_of(pod) else -1, pod, reason)
-            for row in at
-            for pod in (assigned.all(row) if look.may_hold(oldest[row], states[row]) else assigned.finished(row))
+            for row, creation, of_row in zip(rows.tolist(), oldest, states, strict=True)
+            for pod in (assigned.all(row) if look.may_hold(creation, of_row) else assigned.finished(row))
             if (reason := look.reason(pod)) and args.selection.candidate(pod, evictor)
         ]
         for _, pod, reason in sorted(found, key=lambda each: each[0]):

@@ -44,10 +44,10 @@ class RemovePodsHavingTooManyRestarts:
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods node by node; see `Deschedule`."""
         args, assigned = self._args, AssignedPods(snapshot)
-        restarted = facts_by_row(snapshot, "restarts", _restarted)
-        for row in rows.tolist():
+        restarted = facts_by_row(snapshot, "restarts", _restarted, rows)
+        for row, active in zip(rows.tolist(), restarted, strict=True):
             found = [
-                (count, pod) for pod in (*restarted[row], *assigned.finished(row))
+                (count, pod) for pod in (*active, *assigned.finished(row))
                 if (count := self._restarts(pod)) >= args.threshold and self._in_state(pod)
                 and args.selection.candidate(pod, evictor)
             ]

@@ -24,6 +24,8 @@ _LOOK: Final = _SECOND
 """The time between two looks at the ledger, in ns."""
 _PAUSE: Final = 5 * _SECOND
 """The time after a look that failed."""
+_MOST_OWNED: Final = 1_000_000
+"""The most nodes, also deleted ones, of which it is known whether they are of the own share."""
 
 
 class ConfigMapLedgerStore:
@@ -123,6 +125,8 @@ class ShardedCycles:
         """The cycle in which the own share was run."""
         self._closed: tuple[int, str, int] | None = None
         """The cycle whose rest was run, or left out."""
+        self._owned: tuple[tuple[str, ...], dict[str, bool]] = ((), {})
+        """The members of the latest cycle, and which nodes are of the own share among them."""
         self._unfinished: tuple[CycleLedger, str] | None = None
         """The ledger that does not have the end of the own part yet, with its error."""
 
@@ -155,13 +159,25 @@ class ShardedCycles:
         self.view = ShardsView(self._slot(), ledger.cycle, ledger.opened, ledger.leader, ledger.members,
                                tuple(ledger.finished), len(ledger.entries))
         if self._identity in ledger.members and self._identity not in ledger.finished and self._shared != ledger.key:
-            members = ledger.members
-            return ShardPart(PartKind.SHARE, self._part(
-                stored, lambda node: owner_of(node, members) == self._identity),
-                last=not leads or ledger.leader != self._identity)
+            return ShardPart(PartKind.SHARE, self._part(stored, self.nodes_of(ledger.members)),
+                             last=not leads or ledger.leader != self._identity)
         if not leads or ledger.leader != self._identity or self._closed == ledger.key:
             return None
         return self._closing(stored)
+
+    def nodes_of(self, members: tuple[str, ...]) -> Callable[[str], bool]:
+        """Return which nodes are of the own share among these members; what was found is for later cycles, too."""
+        if self._owned[0] != members or len(self._owned[1]) > _MOST_OWNED:
+            self._owned = members, {}
+        known = self._owned[1]
+
+        def owns(node: str) -> bool:
+            found = known.get(node)
+            if found is None:
+                found = known[node] = owner_of(node, members) == self._identity
+            return found
+
+        return owns
 
     def finish(self, part: ShardPart, error: str) -> None:
         """Note the end of a part, with the error that ended it early."""

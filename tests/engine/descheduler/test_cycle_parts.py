@@ -108,6 +108,27 @@ def test_a_share_runs_what_decides_per_node_on_its_nodes_and_the_rest_all_else_o
         ("d/b0", "pairs", "pairs"), ("d/b1", "pairs", "pairs"), ("d/b2", "pairs", "pairs")]
 
 
+def test_built_in_plugins_examine_the_pods_of_the_share_only(store: Store):
+    restarts = {"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 9}]}
+    owner = {"kind": "ReplicaSet", "name": "r", "uid": "r"}
+    found = Cluster([node("a"), node("b"), node("c"), *(
+        {**pod(f"{on}{number}", on, metadata={
+            "ownerReferences": [owner], "creationTimestamp": f"202{5 + number}-01-01T00:00:00Z"}),
+         **({"status": restarts} if number else {})}
+        for on in "abc" for number in range(2))])
+    spec = DeschedulerProfileSpec("p", deschedule=("PodLifeTime", "RemovePodsHavingTooManyRestarts"), args={
+        "PodLifeTime": {"maxPodLifeTimeSeconds": 86_400},
+        "RemovePodsHavingTooManyRestarts": {"podRestartThreshold": 5}})
+    built = build_profiles([spec], Registry.of(PLUGINS, generation=1), dry_run=True)
+    part = CyclePart(CycleLedger(store, store.load(), "one", lambda: NOW), lambda name: name != "b")
+    result = run_cycle(built, found.snapshot(NOW), part=part)
+    assert [(each.plugin, each.pod) for each in result.evicted] == [
+        ("PodLifeTime", "d/a0"), ("PodLifeTime", "d/c0"),
+        ("RemovePodsHavingTooManyRestarts", "d/a1"), ("RemovePodsHavingTooManyRestarts", "d/c1")]
+    assert [{"oldest", "restarts"} & row.pod_facts.keys() for row in found.rows] == [
+        {"oldest", "restarts"}, set(), {"oldest", "restarts"}]
+
+
 @pytest.mark.parametrize(("limits", "most"), [
     (CycleLimits(total=4), 4), (CycleLimits(per_namespace=5), 5),
     (CycleLimits(workloads=WorkloadLimits(per_owner=2)), 2), (CycleLimits(workloads=WorkloadLimits("50%")), 3),
