@@ -440,17 +440,19 @@ def live_of(paths: Sequence[str | Path], builtins: Builtins, *, access: PolicyAc
     return Live(registry_of(paths, builtins, Framework.SCHEDULER, access=access))
 
 
-def cluster_of(source: str) -> Cluster:
+def cluster_of(source: str, *, may_be_empty: bool = False) -> Cluster:
     """Return the cluster that `--cluster` names. Malformed objects are omitted and reported on standard error.
+
+    With `may_be_empty`, a cluster without nodes is reported there, too.
 
     Raises:
         Stop: there is no such source, no node in it, or the live cluster does not answer.
         PolicyError: a file is not a dump.
     """
-    return cluster_from(objects_of(source), source)
+    return cluster_from(objects_of(source), source, may_be_empty=may_be_empty)
 
 
-def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
+def cluster_from(objects: Iterable[Mapping[str, Any]], source: str, *, may_be_empty: bool = False) -> Cluster:
     """Return a cluster of objects; see `cluster_of`."""
     if isinstance(objects, Objects) and source.partition(":")[0] != LIVE_CLUSTER:
         _warn_of_repeats(objects)
@@ -462,8 +464,11 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
         warn(render([replace(problem, severity=Severity.WARNING) for problem in problems]))
     if not cluster.names:
         live = source.partition(":")[0] == LIVE_CLUSTER
-        raise Stop(f"there is no usable node in `{source}`" + (
-            "" if live else ": a dump is what `kubectl get nodes,pods,nodemetrics -A -o yaml` prints"), Exit.INVALID)
+        empty = f"there is no usable node in `{source}`" + (
+            "" if live else ": a dump is what `kubectl get nodes,pods,nodemetrics -A -o yaml` prints")
+        if not may_be_empty:
+            raise Stop(empty, Exit.INVALID)
+        warn(f"warning: {empty}")
     return cluster
 
 

@@ -147,10 +147,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     guard = _guard(options)
     options.client_ca = None
     context = tls_of(options)
+    monitor = _monitor(options)
     past = _past(options)
     node_times = _node_times(options)
     changes = _changes(options, guard)
-    monitor = _monitor(options)
     sources = sources_of(options, builtins, past)
     static = _static()
     start_server_logs(options.log_format)
@@ -185,18 +185,32 @@ def _monitor(options: argparse.Namespace) -> ServerMonitor | None:
         ServerMonitor,
     )
 
-    caller = replace(caller_of(options, seconds=TIMEOUT_S), largest=LONGEST_ANSWER)
-    return ServerMonitor(words_of(options.endpoints, "--endpoints"), caller,
+    words = words_of(options.endpoints, "--endpoints")
+    first = replace(caller_of(options, seconds=TIMEOUT_S), largest=LONGEST_ANSWER)
+    return ServerMonitor(words, lambda: replace(first, token=_token(options.token_file)),
                          interval=options.endpoints_interval or INTERVAL_S)
 
 
-def _node_times(options: argparse.Namespace) -> NodeTimes:
-    for path in options.agent_recording:
-        if not path.exists():
-            raise Stop(f"there is no `{path}`: `--agent-recording` takes what `agent --record` wrote, or a directory "
-                       "of such files")
-    from koordpolicy.engine.console.node_time import LONGEST_ANSWER, NodeTimes
+def _token(file: Path | None) -> str:
+    """Return the token of a file at present; raises `OSError` or `ValueError` if it cannot be read."""
+    try:
+        return "" if file is None else token_of(file)
+    except Stop as error:
+        raise ValueError(str(error)) from None
 
+
+def _node_times(options: argparse.Namespace) -> NodeTimes:
+    from koordpolicy.engine.console.node_time import (
+        LONGEST_ANSWER,
+        SUFFIXES,
+        NodeTimes,
+    )
+
+    for path in options.agent_recording:
+        if not path.exists() or not (path.is_dir() or path.suffix in SUFFIXES):
+            what = f"`{path}` is no recording" if path.exists() else f"there is no `{path}`"
+            raise Stop(f"{what}: `--agent-recording` takes what `agent --record` wrote (a name that ends with "
+                       f"{', '.join(SUFFIXES)}), or a directory of such files")
     agents = words_of(options.agents, "--agents") if options.agents else []
     if agents:
         caller_of(options)  # raises for files that cannot be used
@@ -251,18 +265,18 @@ def _changes(options: argparse.Namespace, guard: Guard) -> ChangeRoutes | None:
     token_of(options.admin_token_file)
     reader = caller_of(options)
 
+    def read() -> Caller:
+        return replace(reader, token=_token(options.token_file))
+
     def changer() -> Caller:
-        try:
-            return replace(reader, token=token_of(options.admin_token_file), seconds=_CHANGE_SECONDS)
-        except Stop as error:
-            raise ValueError(str(error)) from None
+        return replace(reader, token=_token(options.admin_token_file), seconds=_CHANGE_SECONDS)
 
     try:
         audit = AuditFile(options.audit_log)
     except OSError as error:
         raise Stop(f"`--audit-log {options.audit_log}` cannot be written: {(error.strerror or str(error)).lower()}",
                    ) from None
-    return ChangeRoutes(ChangeableServers(tuple(words_of(options.endpoints, "--endpoints")), reader, changer), audit)
+    return ChangeRoutes(ChangeableServers(tuple(words_of(options.endpoints, "--endpoints")), read, changer), audit)
 
 
 def _users(options: argparse.Namespace) -> Users | None:

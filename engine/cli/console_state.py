@@ -26,7 +26,7 @@ from .composition import (
     settings_of,
     warn_of_lacks,
 )
-from .exits import Exit, Stop
+from .exits import Stop
 from .policy_sources import (
     PolicyAccess,
     bundle_options,
@@ -127,7 +127,7 @@ def sources_of(options: argparse.Namespace, builtins: Builtins, past: Past | Non
     watched = None
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and options.now is None:
         watched = _watched(options, policies.registry)
-    cluster = cluster_of(options.cluster) if watched is None else watched.cluster
+    cluster = cluster_of(options.cluster, may_be_empty=True) if watched is None else watched.cluster
     now = moment_of(options.now, options.cluster, cluster) if watched is None else watched.now()
     return ConsoleSources(options, _state(options, cluster, policies, now, watched), discovered, watched, past)
 
@@ -161,8 +161,7 @@ def _watched(options: argparse.Namespace, registry: Registry) -> WatchedCluster:
                              user_agent=USER_AGENT)
     watched.start()
     if not cluster.names:
-        watched.close()
-        raise Stop(f"there is no usable node in `{options.cluster}`", Exit.INVALID)
+        warn(f"warning: there is no usable node in `{options.cluster}` yet")
     return watched
 
 

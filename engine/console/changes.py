@@ -75,8 +75,8 @@ class ChangeableServers:
 
     words: tuple[str, ...]
     """Addresses as `addresses_of` takes them."""
-    reader: Caller
-    """Reads their status."""
+    reader: Callable[[], Caller]
+    """Returns what reads their status, with the token of now; raises as `changer`."""
     changer: Callable[[], Caller]
     """Returns what changes them, with the token of their `--admin-token-file`; raises `OSError` or `ValueError`."""
 
@@ -116,11 +116,12 @@ class ChangeRoutes:
         except OSError as error:  # the next change will not be made
             _LOG.error("the audit log `%s` cannot be read: %s", self._audit.path, error.strerror or error)
             audit = []
-        return json_answer(changes_view(await self._call_all(self._servers.reader, endpoints, "/status"), audit))
+        answers = await self._call_all(self._caller(self._servers.reader), endpoints, "/status")
+        return json_answer(changes_view(answers, audit))
 
     async def _difference(self, request: web.Request) -> web.Response:
         wanted = msgspec.json.decode(await request.read(), type=DifferenceRequest)
-        answers = await self._call_all(self._servers.reader, await self._endpoints(), "/status")
+        answers = await self._call_all(self._caller(self._servers.reader), await self._endpoints(), "/status")
         endpoint, active = holder_of(answers, wanted.before, wanted.after)
         changer, found = self._changer(), dict[str, EndpointAnswer]()
         for each in {wanted.before, wanted.after} - {active}:
@@ -209,15 +210,18 @@ class ChangeRoutes:
         for look in range(looks):
             if look:
                 await self._sleep(_FOLLOW_PAUSE_S)
-            [answer] = await self._call_all(self._servers.reader, [result.endpoint], "/status")
+            [answer] = await self._call_all(self._caller(self._servers.reader), [result.endpoint], "/status")
             followed = follows(answer, after)
             if followed is not None:
                 return followed
         return result
 
     def _changer(self) -> Caller:
+        return self._caller(self._servers.changer)
+
+    def _caller(self, made: Callable[[], Caller]) -> Caller:
         try:
-            return self._servers.changer()
+            return made()
         except (OSError, ValueError) as error:
             raise NotPermitted(503, f"the token for the servers cannot be read: {error}") from None
 

@@ -28,7 +28,7 @@ LONGEST_ANSWER: Final = 8 * 1024 * 1024
 _POINTS: Final = 240
 _PAUSE_S: Final = 30.0
 """The time after which recordings that have grown, and audit logs, are read again."""
-_SUFFIXES: Final = (".jsonl", ".yaml", ".yml")
+SUFFIXES: Final = (".jsonl", ".yaml", ".yml")
 _MOST_CHANGES: Final = 100_000
 """The number of changes of one recording, or of one agent, in memory."""
 _SHOWN_CHANGES: Final = 500
@@ -216,7 +216,7 @@ def node_time_view(
 
 
 def _files_of(path: Path) -> list[Path]:
-    return sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES) if path.is_dir() else [path]
+    return sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
 
 
 def _lines(values: Mapping[str, Sequence[float | None]]) -> list[UsageLine]:

@@ -153,14 +153,19 @@ class ServerMonitor:
     """Polls servers in a thread of its own; `view` is for any thread."""
 
     def __init__(
-        self, words: Sequence[str], caller: Caller, *, interval: float = INTERVAL_S,
+        self, words: Sequence[str], caller: Callable[[], Caller], *, interval: float = INTERVAL_S,
         clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time,
     ) -> None:
-        """`words` are addresses as `addresses_of` takes them; `interval` is in seconds."""
+        """`words` are addresses as `addresses_of` takes them; `interval` is in seconds.
+
+        `caller` is called for each round, as its token may have been replaced. It raises `OSError` or `ValueError` if
+        it cannot be read: then the one before goes on.
+        """
         self.view = MonitorView()
         self.interval = interval
         self._words = tuple(words)
-        self._caller = caller
+        self._new_caller = caller
+        self._caller = caller()
         self._clock = clock
         self._now = now
         self._changed: Callable[[], None] = lambda: None
@@ -203,6 +208,7 @@ class ServerMonitor:
     def poll(self) -> None:
         """Make one round: call the servers that are due, and renew the view."""
         began = self._clock()
+        self._renew_caller()
         self._resolve(began)
         before = dict(self._states)
         due = [each for each in self._states.values() if each.due <= began]
@@ -224,6 +230,12 @@ class ServerMonitor:
                                                in self._states.values() if not each.error}),
             rules, seconds, self._unresolved)
         self._changed()
+
+    def _renew_caller(self) -> None:
+        try:
+            self._caller = self._new_caller()
+        except (OSError, ValueError) as error:
+            _LOG.warning("the token for the servers cannot be read: %s", error)
 
     def _resolve(self, now: float) -> None:
         """Look up the addresses of names again, from time to time: a replica that is replaced has another one."""

@@ -185,8 +185,21 @@ def test_a_recording_that_has_not_begun_is_said_to_be_empty(browser, tmp_path: P
     now = nanoseconds("2026-11-02T09:00:00Z", "now")
     state = ConsoleState(Cluster(), policies_of(Source("empty.yaml", "")), now=now, name="nothing")
     with serving_past(state, Past(tmp_path, pause=0.05)) as url, watched(browser) as page:
-        complete(page, f"{url}/#/time")
+        shown(page, f"{url}/#/time")
         expect(page.get_by_text("Nothing is recorded yet.")).to_be_visible()
+        expect(page.get_by_role("button", name="Replay", exact=True)).to_be_hidden()
+        expect(page.locator(".timechart canvas").first).to_be_hidden()
+        assert "1970" not in page.locator("main").inner_text()
+
+
+def test_an_address_without_a_time_says_which_form_it_has(browser, console):
+    with watched(browser) as page:
+        complete(page, f"{console}/#/time?at=yesterday")
+        expect(page.get_by_role("alert")).to_have_text(
+            "“yesterday” is not a time: write it like 2026-01-31T12:00:00Z.")
+        page.get_by_label("Moment (UTC)").fill("noon")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("“noon” is not a time")
 
 
 def test_a_recording_is_followed_and_names_that_are_markup_are_text(browser, tmp_path: Path):

@@ -44,6 +44,10 @@ export class NodeMap {
     this.watcher.observe(this.element);
   }
 
+  focus(): void {
+    this.canvas.focus();
+  }
+
   close(): void {
     this.watcher.disconnect();
   }

@@ -47,7 +47,7 @@ function frame(): void {
       searchBox(),
       h("button", { class: "icon", type: "button", title: t("theme"), "aria-label": t("theme"), onclick: toggleTheme }, "◐"),
       h("button", { class: "icon", type: "button", lang: language() === "zh" ? "en" : "zh", onclick: toggleLanguage }, t("language"))),
-    main, h("footer", {}, t("keys")));
+    main, h("footer", {}, t("keys"), language() === "en" ? "" : ` ${t("serverTexts")}`));
   void open();
 }
 
@@ -203,14 +203,28 @@ function searchBox(): HTMLElement {
   return h("div", { class: "search" }, input, list);
 }
 
+/** All keys, over the page; Escape closes it, and the focus is where it was. */
+function help(): void {
+  if (document.querySelector("dialog")) return;
+  const keys: [string, Key][] = [["/", "keySearch"], ["?", "keyHelp"], ["Esc", "keyEscape"], ["Tab", "keyTab"], ["← ↑ ↓ →", "keyArrows"], ["Enter", "keyEnter"], ["+ − 0", "keyZoom"], ["Esc Tab", "keyEditor"]];
+  const views = Object.entries(KEYS).map(([key, view]) => [h("dt", {}, h("kbd", {}, "g"), " ", h("kbd", {}, key)), h("dd", {}, t(view as Key))]);
+  const dialog = h("dialog", { "aria-label": t("keyTitle"), onclose: () => dialog.remove() }, h("form", { method: "dialog" },
+    h("button", { class: "close", "aria-label": t("close") }, "✕"), h("h2", {}, t("keyTitle")),
+    h("dl", { class: "pairs" }, keys.flatMap(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, t(text))]), views.flat())));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 let before = "";
 document.addEventListener("keydown", (event) => {
   const target = event.target as HTMLElement;
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (target.closest("input, select, textarea, [contenteditable=true]")) return;
+  if (target.closest("input:not([type=radio]), select, textarea, [contenteditable=true], dialog")) return;
   if (event.key === "/") {
     event.preventDefault();
     document.getElementById("search")?.focus();
+  } else if (event.key === "?") {
+    help();
   } else if (event.key === "Escape") {
     page?.escaped();
   } else if (before === "g" && KEYS[event.key]) {

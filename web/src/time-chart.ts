@@ -11,8 +11,8 @@ export interface Line {
   /** One per time; null where there is none. */
   values: readonly (number | null)[];
   colour: Tone;
-  /** Dashes make lines differ in more than their colour. */
-  dashed?: boolean;
+  /** Dashes make lines differ in more than their colour: one of `DASHES`. */
+  dash?: Dash;
 }
 
 /** A chart in a lane of its own. */
@@ -42,7 +42,17 @@ export interface TimeData {
   gaps?: { start: number; end: number }[];
 }
 
-export type Tone = "bar" | "bar2" | "good" | "bad" | "warn" | "accent" | "quiet";
+export type Tone = "bar" | "bar2" | "good" | "bad" | "warn" | "accent" | "quiet" | "s1" | "s2" | "s3" | "s4" | "s5" | "s6" | "s7";
+
+/** A way to draw a line, and the same in a legend. */
+export interface Dash {
+  lengths: readonly number[];
+  sample: string;
+}
+
+export const DASHES = [
+  { lengths: [], sample: "──" }, { lengths: [7, 4], sample: "– –" }, { lengths: [2, 3], sample: "····" }, { lengths: [9, 3, 2, 3], sample: "– ·" },
+] as const satisfies readonly Dash[];
 
 export interface TimeChartOptions {
   label: string;
@@ -99,7 +109,7 @@ export class TimeChart {
     this.limits = limits;
     this.at = at;
     this.legend.replaceChildren(...data.lanes.flatMap((lane) => lane.lines.map((line) =>
-      h("span", {}, swatch(this.colour(line.colour)), `${line.name}${line.dashed ? " - -" : ""}`))));
+      h("span", {}, swatch(this.colour(line.colour)), `${line.dash ? `${line.dash.sample} ` : ""}${line.name}`))));
     this.paint();
   }
 
@@ -227,7 +237,7 @@ export class TimeChart {
   private paintSteps(context: CanvasRenderingContext2D, line: Line, y: (value: number) => number): void {
     context.strokeStyle = this.colour(line.colour);
     context.lineWidth = 2;
-    context.setLineDash(line.dashed ? [6, 4] : []);
+    context.setLineDash([...(line.dash?.lengths ?? [])]);
     context.beginPath();
     let drawing = false;
     for (const [number, time] of this.data.times.entries()) {

@@ -11,7 +11,9 @@ import pytest
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import console
 from koordpolicy.engine.cli.console_state import sources_of
+from koordpolicy.engine.console.audits import audit_view
 from koordpolicy.engine.console.server import Static
+from koordpolicy.engine.console.views import VIEWS
 
 from .conftest import Run
 
@@ -128,9 +130,24 @@ error: there is no segment of a flight recording in `{tmp_path}`
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (("--agent-recording", "/nowhere.jsonl"), "there is no `/nowhere.jsonl`: `--agent-recording` takes what"),
+    (("--agent-recording", "README.md"), "`README.md` is no recording: `--agent-recording` takes what"),
     (("--agents", "10.0.0.7"), "`--agents`: `10.0.0.7` is not a URL such as"),
+    (("--endpoints", "foo"), "`--endpoints`: `foo` is not a URL such as"),
+    (("--replay-timeout", "10"), "`--replay-timeout` goes with `--recorded`"),
 ])
 def test_a_wrong_source_of_a_nodes_timeline_is_refused(run: Run, dump: Path, arguments: tuple[str, ...], message: str):
     done = run("console", "--cluster", dump, *arguments)
     assert done.exit == 2
     assert message in done.err
+
+
+def test_a_cluster_without_nodes_is_shown_with_a_warning(policies: Path, tmp_path: Path, capsys):
+    dump = tmp_path / "empty.yaml"
+    dump.write_text("{apiVersion: v1, kind: List, items: []}", encoding="utf-8")
+    state = sources_of(options("--cluster", dump, "--policies", policies), builtins).state
+    assert f"warning: there is no usable node in `{dump}`" in capsys.readouterr().err
+    views = {each.name: each for each in VIEWS}
+    assert [views["map"].of(state, {}).nodes, views["overview"].of(state, {}).waiting] == [[], []]
+    assert views["colour"].of(state, {"expression": "usage.cpu * 2"}).numbers == []
+    assert views["evictions"].of(state, {}).evicted == []
+    assert audit_view(state).nodes == 0

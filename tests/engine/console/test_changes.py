@@ -112,7 +112,7 @@ def serve(state: ConsoleState, tmp_path: Path) -> Callable[..., FakeCaller]:
 
         async def main() -> None:
             routes = ChangeRoutes(
-                ChangeableServers(tuple(caller.servers), caller, changer),
+                ChangeableServers(tuple(caller.servers), lambda: caller, changer),
                 AuditFile(audit or tmp_path / "audit.log"), now=lambda: 1.5, sleep=pause)
             console = ConsoleServer(state, guard, static, more=[routes] if changing else [])
             async with asking(console) as ask:

@@ -196,7 +196,7 @@ def visit(state, static) -> Callable[..., None]:
 def test_servers_are_called_once_for_all_viewers(serve, visit):  # noqa: F811
     fake: FakeServer = serve()
     fake.scheduler(placed=1)
-    monitor = ServerMonitor([fake.url], Caller(), interval=60)
+    monitor = ServerMonitor([fake.url], Caller, interval=60)
     monitor.poll()
     calls = len(fake.requests)
 
@@ -229,7 +229,7 @@ def test_equal_views_are_computed_once(visit, monkeypatch):
 def test_a_request_for_changes_is_answered_by_the_next_round(serve, visit):  # noqa: F811
     fake: FakeServer = serve()
     fake.scheduler()
-    monitor = ServerMonitor([fake.url], Caller(), interval=60)
+    monitor = ServerMonitor([fake.url], Caller, interval=60)
 
     async def scenario(visitor: Visitor) -> None:
         first = await visitor.get("versions")

@@ -25,7 +25,7 @@ def clock() -> Clock:
 
 
 def monitor(clock: Clock, *words: str) -> ServerMonitor:
-    return ServerMonitor(words, Caller(seconds=5, largest=1_000_000), clock=clock, now=lambda: 1_700_000_000.0)
+    return ServerMonitor(words, lambda: Caller(seconds=5, largest=1_000_000), clock=clock, now=lambda: 1_700_000_000.0)
 
 
 def test_rates_are_those_between_two_rounds(serve, clock: Clock):
@@ -166,3 +166,24 @@ def test_readings_of_an_hour_are_stored_one_a_minute(serve, clock: Clock):
     assert found.view.rules[0].per_second == pytest.approx(10.0)
     assert len(found.view.points) == 180
     assert replace(found.view.points[-1], decision_s=None) == FigurePoint(clock.now - 10, bound=1.0, waiting=0.0)
+
+
+def test_a_token_that_was_replaced_is_used_in_the_next_round(serve, clock: Clock, caplog):
+    server = serve()
+    server.scheduler()
+    tokens: list[str] = ["first"]
+    made: list[str] = []
+
+    def caller() -> Caller:
+        if not tokens:
+            raise FileNotFoundError("token")
+        made.append(tokens.pop())
+        return Caller(made[-1], seconds=5, largest=1_000_000)
+
+    found = ServerMonitor([server.url], caller, clock=clock)
+    tokens.append("second")
+    found.poll()
+    assert made == ["first", "second"]
+    found.poll()
+    assert "the token for the servers cannot be read: token" in caplog.text
+    assert [each.error for each in found.view.servers] == [""]

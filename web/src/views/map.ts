@@ -113,6 +113,7 @@ export async function mapView(page: Page): Promise<void> {
   function close(): void {
     const { node: _, ...rest } = page.route.query;
     page.replace("map", rest);
+    if (panel.contains(document.activeElement)) map.focus(); // what had the focus is hidden
     panel.hidden = true;
     split.classList.remove("open");
     map.select("");

@@ -9,7 +9,7 @@ import { scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
-import { type Line, type Mark, TimeChart, type Tone } from "../time-chart.ts";
+import { DASHES, type Line, type Mark, TimeChart, type Tone } from "../time-chart.ts";
 
 const POLL = 500;
 const GROWING = 15_000;
@@ -51,7 +51,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
 
   function lines(of: readonly UsageLine[]): Line[] {
     return of.map((each) => ({ name: each.name === "node" ? t("wholeNode") : each.name === "none" ? t("noClass") : each.name, values: each.values,
-      colour: TONES[each.name] ?? "accent", dashed: each.name === "BE" }));
+      colour: TONES[each.name] ?? "accent", ...(each.name === "BE" ? { dash: DASHES[1] } : {}) }));
   }
 
   function draw(): void {
@@ -60,7 +60,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
     state.replaceChildren(view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSources")),
       ...view.problems.map((each) => h("p", { class: "warn" }, each)));
     const limited = view.limit.some((each) => each !== null);
-    const cpu: Line[] = [...lines(view.cpu), ...(limited ? [{ name: t("limitOfBestEffort"), values: view.limit, colour: "bad" as Tone, dashed: true }] : [])];
+    const cpu: Line[] = [...lines(view.cpu), ...(limited ? [{ name: t("limitOfBestEffort"), values: view.limit, colour: "bad" as Tone, dash: DASHES[2] }] : [])];
     const lanes = [{ title: top(t("cpuUsed"), view.cpuAllocatable, "milli-cores"), unit: "milli-cores", kind: "steps" as const, lines: cpu, ...(view.cpuAllocatable ? { top: view.cpuAllocatable } : {}) },
       { title: top(t("memoryUsed"), view.memoryAllocatable, "bytes"), unit: "bytes", kind: "steps" as const, lines: lines(view.memory), ...(view.memoryAllocatable ? { top: view.memoryAllocatable } : {}) }];
     chart.show({ times: view.times, width: view.width, lanes, marks: view.changes.map(mark) }, range ?? limits(), limits(), at);

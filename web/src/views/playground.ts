@@ -253,10 +253,13 @@ export async function playgroundView(page: Page): Promise<void> {
   await check();
 }
 
-interface Change { pod: string; old?: string | null; new?: string | null; cause?: { plugin: string; rule: string; reason: string } }
+interface ExpressionFault { plugin: string; point: string; rule: string; message: string; times: number; example: string }
+interface Change { pod: string; old?: string | null; new?: string | null; oldScore?: number | null; newScore?: number | null; cause?: { plugin: string; rule: string; reason: string } }
 
 function effectParts(found: EffectView): HTMLElement[] {
   const counts = Object.entries((found.difference["counts"] ?? {}) as Record<string, number>).filter(([, value]) => value);
+  const added = (found.difference["added"] ?? {}) as { faults?: ExpressionFault[] };
+  const faults = (added.faults ?? []).slice(0, LISTED);
   const moved = ((found.difference["moved"] ?? []) as Change[]).slice(0, LISTED);
   return [
     h("p", { class: "quiet" }, found.replaced.length ? t("replaces", found.replaced.join(", ")) : t("addsTo")),
@@ -266,6 +269,15 @@ function effectParts(found: EffectView): HTMLElement[] {
       : h("p", { class: "good" }, t("noChange")),
     moved.length ? scroll(t("moved"), h("table", {}, h("thead", {}, h("tr", {}, ["pod", "before", "after", "cause"].map((key) => h("th", {}, named(key))))),
       h("tbody", {}, moved.map((each) => h("tr", {}, h("td", {}, podLink(each.pod)), h("td", {}, each.old ? nodeLink(each.old) : "–"),
-        h("td", {}, each.new ? nodeLink(each.new) : "–"), h("td", {}, each.cause ? `${each.cause.plugin} ${each.cause.reason ?? ""}` : "")))))) : h("div"),
+        h("td", {}, each.new ? nodeLink(each.new) : "–"), h("td", {}, causeOf(each))))))) : h("div"),
+    faults.length ? scroll(t("newFaults"), h("table", { class: "roomy" }, h("caption", {}, t("newFaults")), h("thead", {}, h("tr", {}, (["name", "why", "example"] as const).map((key) => h("th", {}, t(key))), h("th", { class: "number" }, t("times")))),
+      h("tbody", {}, faults.map((each) => h("tr", {}, h("td", {}, [each.plugin, each.rule || each.point].filter(Boolean).join("/")), h("td", {}, each.message), h("td", {}, each.example),
+        h("td", { class: "number" }, each.times)))))) : h("div"),
   ];
+}
+
+/** Why a pod changes its node: the refusal of the old one, or the better score of the new one. */
+function causeOf(each: Change): string {
+  if (each.cause) return [each.cause.plugin, each.cause.rule, each.cause.reason].filter(Boolean).join(" ");
+  return each.newScore === null || each.newScore === undefined ? t("otherScore") : t("scoresMore", each.newScore, each.oldScore ?? "–");
 }

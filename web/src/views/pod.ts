@@ -102,6 +102,7 @@ export async function podView(page: Page): Promise<void> {
         silent.length ? h("details", {}, h("summary", {}, t("allPassed", silent.length, "")), silent.join(", ")) : null),
       why),
   );
+  page.onEscape(general);
   append();
   if (pastTime()) await asRecorded(page, key);
   else if (!view.node) void waiting(view.key).then((found) => { if (page.current) queue.replaceChildren(...found); });

@@ -12,7 +12,7 @@ import { link } from "../route.ts";
 import { scroll } from "../parts.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
-import { type Mark, TimeChart, type TimeData } from "../time-chart.ts";
+import { DASHES, type Mark, TimeChart, type TimeData } from "../time-chart.ts";
 import { STORED } from "./playground.ts";
 
 const POLL = 400;
@@ -36,11 +36,13 @@ export async function timeView(page: Page): Promise<void> {
   const chart = new TimeChart({ label: t("timeline"), chosen: (time) => void choose(time), ranged: (next) => void zoom(next) });
   page.closing(() => chart.close());
   const heading = h("span", { class: "quiet" });
+  const body = h("div");
   const faults = h("div");
   const rows = h("tbody");
   const moment = h("section", { class: "panel", "aria-live": "polite", "aria-label": t("moment"), id: "moment" });
   const input = h("input", { size: 22, value: at === null ? "" : timeText(at), placeholder: "2026-01-31T12:00:00Z", spellcheck: "false", autocomplete: "off",
     onchange: () => typed() });
+  const invalid = h("div", {}, ...["at", "start", "end"].filter((name) => query[name] && parseTime(query[name]) === null).map((name) => notATime(query[name]!)));
   const replay = replaySection(page);
   const shownAll = h("button", { type: "button", onclick: () => void zoom(limits()) }, t("wholeTime"));
 
@@ -51,6 +53,7 @@ export async function timeView(page: Page): Promise<void> {
   function typed(): void {
     const time = parseTime(input.value);
     input.setAttribute("aria-invalid", String(time === null));
+    invalid.replaceChildren(time === null && input.value.trim() ? notATime(input.value) : "");
     if (time !== null) void choose(time);
   }
 
@@ -61,23 +64,24 @@ export async function timeView(page: Page): Promise<void> {
   }
 
   function draw(): void {
-    heading.textContent = view.segmentsRead ? `${shown(view.start)} – ${shown(view.end)} UTC` : "";
+    body.hidden = !view.times.length; // nothing was recorded yet: there is no time to show or to replay
+    heading.textContent = view.times.length ? `${shown(view.start)} – ${shown(view.end)} UTC` : "";
     const marks: Mark[] = view.policies.map((each) => ({ time: each.time, colour: "accent", shape: "diamond",
       text: t("generationAt", each.generation, each.digest.slice(0, 12)) }));
     const data: TimeData = {
       times: view.times, width: view.width, marks, gaps: view.gaps, lanes: [
         { title: t("podsCard"), unit: "", kind: "steps", lines: [
-          { name: t("boundPods"), values: view.bound, colour: "bar" }, { name: t("waitingPods"), values: view.waiting, colour: "bar2", dashed: true }] },
+          { name: t("boundPods"), values: view.bound, colour: "s1" }, { name: t("waitingPods"), values: view.waiting, colour: "s2", dash: DASHES[1] }] },
         { title: t("decisionsAndEvictions"), unit: "", kind: "bars", lines: [
-          { name: t("placed"), values: view.placed, colour: "bar" }, { name: t("refusedPods"), values: view.refused, colour: "bar2" },
-          { name: t("evicted"), values: view.evicted, colour: "bad" }] },
+          { name: t("placed"), values: view.placed, colour: "s3" }, { name: t("refusedPods"), values: view.refused, colour: "s4" },
+          { name: t("evicted"), values: view.evicted, colour: "s5" }] },
         { title: t("requestedPercent"), unit: "%", kind: "steps", top: 100, lines: [
-          { name: "cpu", values: view.cpu, colour: "bar" }, { name: "memory", values: view.memory, colour: "bar2", dashed: true }] },
+          { name: "cpu", values: view.cpu, colour: "s6", dash: DASHES[2] }, { name: "memory", values: view.memory, colour: "s7", dash: DASHES[3] }] },
       ],
     };
     chart.show(data, range ?? limits(), limits(), at);
     faults.replaceChildren(
-      !view.complete || view.segments ? "" : h("p", { class: "warn", role: "status" }, t("nothingRecorded")),
+      !view.complete || view.times.length ? "" : h("p", { class: "warn", role: "status" }, t("nothingRecorded")),
       view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSegments", view.segmentsRead, view.segments)),
       ...view.gaps.map((each) => h("p", { class: "warn" }, t("gapFrom", shown(each.start), shown(each.end), each.reason))),
       ...view.notes.map((each) => h("p", { class: "warn" }, each)));
@@ -115,8 +119,13 @@ export async function timeView(page: Page): Promise<void> {
     try {
       const next = await timeline(range);
       const grown = next.end !== view.end || next.segmentsRead !== view.segmentsRead || next.complete !== view.complete;
+      const first = !view.times.length && next.times.length > 0;
       view = next;
       if (grown && page.current) draw();
+      if (first) {
+        replay.ranged(range ?? limits());
+        if (at !== null) void choose(at);
+      }
     } catch {
       // The server is away: the timeline stays as it is, and is read again.
     }
@@ -127,7 +136,8 @@ export async function timeView(page: Page): Promise<void> {
   page.closing(() => window.clearTimeout(timer));
   const head = (text: string, number = true): HTMLElement => h("th", number ? { class: "number" } : {}, text);
   page.show(
-    h("h1", {}, `${t("time")} `, heading), faults,
+    h("h1", {}, `${t("time")} `, heading), faults, invalid, body);
+  body.append(
     h("div", { class: "tools" }, h("label", {}, t("momentUtc"), input), shownAll),
     chart.element, h("p", { class: "quiet" }, t("timeChartHelp")),
     h("details", {}, h("summary", {}, t("asTable")), scroll(t("timeline"), h("table", {}, h("thead", {}, h("tr", {},
@@ -136,7 +146,12 @@ export async function timeView(page: Page): Promise<void> {
   moment.append(h("h2", {}, t("moment")), h("p", { class: "quiet" }, t("chooseMoment")));
   draw();
   replay.ranged(range ?? limits());
-  if (at !== null) await choose(at);
+  if (at !== null && view.times.length) await choose(at);
+}
+
+/** Says which form a time has. */
+function notATime(text: string): HTMLElement {
+  return h("p", { class: "error", role: "alert" }, t("notATime", text));
 }
 
 function rangeOf(query: Record<string, string>): Range | null {
@@ -247,7 +262,7 @@ function replaySection(page: Page): ReplaySection {
     const lane = (title: string, unit: string, of: (use: ReplayUse) => number, top?: number): TimeData["lanes"][number] => ({
       title, unit, kind: "steps", ...(top === undefined ? {} : { top }), lines: [
         { name: `${title}, ${t("recordedThen")}`, values: found.recordedSeries.map(of), colour: "bar" },
-        { name: `${title}, ${t("replayed")}`, values: found.series.map(of), colour: "bar2", dashed: true }] });
+        { name: `${title}, ${t("replayed")}`, values: found.series.map(of), colour: "bar2", dash: DASHES[1] }] });
     const range = { start: view.start, end: Math.max(view.end, view.start + 1) };
     chart.show({ times: found.times, width: found.times.length > 1 ? found.times[1]! - found.times[0]! : 1, marks: evictionMarks(found), lanes: [
       lane("cpu", "%", (use) => use.cpu, 100), lane("memory", "%", (use) => use.memory, 100), lane(t("pending"), "", (use) => use.pending)] }, range, range, null);
