@@ -57,9 +57,10 @@ class Operations:
 
     @property
     def generation(self) -> int | None:
-        """The active generation; None until there is one."""
+        """The active generation; None until there is one, and once the scheduler is closed."""
         loop = None if self._server is None else self._server.scheduler.loop
-        return None if loop is None else loop.scheduler.profiles[0].generation
+        profiles = () if loop is None else loop.scheduler.profiles
+        return profiles[0].generation if profiles else None
 
     def follow(self, server: LiveServer, reloader: Reloader) -> None:
         """Report about this server, before it runs."""

@@ -97,6 +97,13 @@ def test_the_configuration_is_that_of_kube_scheduler():
     assert made.generation == 1
 
 
+def test_a_closed_scheduler_has_no_generation():
+    loop = SchedulingLoop(Cluster(), Live(Registry.of(builtins(), generation=1)), clock=lambda: 0)
+    made = operations(server(loop=loop))
+    loop.close()
+    assert made.generation is None  # the last lines of its log name the generation
+
+
 def test_the_status_names_policies_kinds_and_who_leads():
     loop = SchedulingLoop(Cluster(), Live(Registry.of(builtins(), generation=1)), clock=lambda: 0)
     state = server(loop=loop, lost_pods=1, oldest_unscheduled_s=2.5)
