@@ -11,7 +11,7 @@ WEB_TOOLS := .venv/.web-tools-installed
 WEB := engine/console/static/index.html
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo console web test coverage check docs lint-policies wheel release bench fuzz soak soak-live e2e golden golden-full golden-cases types lock clean
+.PHONY: help venv demo console web test coverage check docs lint-policies wheel release bench fuzz soak soak-live image e2e golden golden-full golden-cases types lock clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -84,6 +84,9 @@ lint-policies: $(STAMP)  ## Lint the shipped policies and those of the examples,
 
 release: $(TOOLS) $(WEB)  ## Build wheel and source distribution into dist/ and try both in fresh environments; RELEASE="--tag vX.Y.Z" checks the tag
 	$(BIN)/python tools/release.py $(RELEASE)
+
+image: $(WEB)  ## Build the image of all servers with podman, buildah or docker; IMAGE="--tag NAME --wheels DIR" says how (docs/deployment.md)
+	$(BIN)/python tools/build_image.py $(IMAGE)
 
 wheel: $(TOOLS) $(WEB)  ## Build the wheel and compare it with the folders
 	$(BIN)/python -m pytest -q tests/test_wheel.py

@@ -149,7 +149,7 @@ def test_kube_scheduler_is_told_where_the_service_is():
 
 
 def test_the_image_runs_the_command_and_not_as_root():
-    lines = (HERE / "Containerfile").read_text().splitlines()
+    lines = (ROOT / "Containerfile").read_text().splitlines()
     assert 'ENTRYPOINT ["/opt/koord-policy/bin/koord-policy"]' in lines
     command = json.loads(next(line for line in lines if line.startswith("CMD ")).removeprefix("CMD "))
     assert command[:2] == ["scheduler", "--extender"]

@@ -48,6 +48,12 @@ def create(admin: AdminClient, item: dict[str, Any], query: str = "") -> None:
             raise
 
 
+def create_definitions(admin: AdminClient, folder: str) -> None:
+    """Creates the definitions of the kinds that a folder of deploy/ has."""
+    for item in yaml.safe_load_all((DEPLOY / folder / "crds.yaml").read_text()):
+        admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", item)
+
+
 def create_roles(admin: AdminClient, folder: str) -> None:
     """Creates the namespace, the account and the roles of a server."""
     for item in manifests(folder):
