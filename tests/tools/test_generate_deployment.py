@@ -13,6 +13,7 @@ import yaml
 from koordpolicy.engine.cli import agent, console, live, manager, scheduler
 from koordpolicy.engine.client.permissions import Permission, rules
 from koordpolicy.engine.client.resources import RESOURCES
+from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.manager.webhooks import MUTATE_POD, VALIDATE_POD, VALIDATE_QUOTA
 
 PROJECT = Path(__file__).parents[2]
@@ -45,6 +46,25 @@ def one(folder, kind, name=""):
 def test_the_committed_files_are_what_chart_and_table_yield(generator):
     for path, text in (generator.templates() | generator.manifests()).items():
         assert path.read_text(encoding="utf-8") == text, f"run tools/generate_deployment.py: {path}"
+
+
+def test_every_container_has_requests_and_a_limit_of_memory_above_them():
+    found = {}
+    for folder in ("scheduler", "extender", "descheduler", "manager", "agent", "console"):
+        for each in documents(folder):
+            if each["kind"] in ("Deployment", "DaemonSet"):
+                spec = each["spec"]["template"]["spec"]
+                for container in (*spec["containers"], *spec.get("initContainers", ())):
+                    found[f"{folder}/{container['name']}"] = container["resources"]
+    assert {place.partition("/")[0] for place in found} == {
+        path.name for path in (PROJECT / "deploy").iterdir()
+        if any(each.get("kind") in ("Deployment", "DaemonSet") for each in documents(path.name))}
+    for place, resources in found.items():
+        # No limit of the processor: a server that is throttled renews its Lease late.
+        assert (resources["requests"].keys(), resources["limits"].keys()) == ({"cpu", "memory"}, {"memory"}), place
+        requested, most = (Quantity.parse(resources[part]["memory"]).value for part in ("requests", "limits"))
+        assert 0 < requested < most, place
+        assert Quantity.parse(resources["requests"]["cpu"]).value > 0, place
 
 
 def test_another_namespace_and_other_values_reach_all_objects(generator):
