@@ -222,8 +222,7 @@ class _Builder:
 
     def _definition(self, name: str, node: Expr) -> Step:
         checked = self.checked.definition(name)
-        # A decorated expression evaluates its own definitions; all others share them.
-        exact = interpreter_of(checked) if self._decorate is None else Interpreter(checked, decorate=self._decorate)
+        exact = interpreter_of(checked, self._decorate)
         position = node.position
 
         def definition(evaluation: Evaluation) -> object:
@@ -832,9 +831,13 @@ def is_constant(node: Expr) -> bool:
             return False
 
 
-def interpreter_of(checked: Checked) -> Interpreter:
-    """Return the interpreter of a checked expression; cached, as definitions are shared by many expressions."""
-    found = checked.plans.get(Interpreter)
+def interpreter_of(checked: Checked, decorate: Decorate | None = None) -> Interpreter:
+    """Return the interpreter of a checked expression; cached, as definitions are shared by many expressions.
+
+    Built for each mention, a chain of n definitions that each mention the one before twice would take 2^n.
+    """
+    key = Interpreter if decorate is None else decorate
+    found = checked.plans.get(key)
     if not isinstance(found, Interpreter):
-        found = checked.plans[Interpreter] = Interpreter(checked)
+        found = checked.plans[key] = Interpreter(checked, decorate=decorate)
     return found

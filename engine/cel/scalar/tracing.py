@@ -15,7 +15,7 @@ from ..check.checked_ast import Checked
 from ..syntax.ast import Comprehension, Expr, Literal, children
 from ..values.values import EvaluationError
 from .evaluation import Evaluation, Step
-from .interpreter import Interpreter
+from .interpreter import interpreter_of
 from .program import Program
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def observe(checked: Checked, bindings: Mapping[str, object], note: Note) -> Non
 
     before, _CURRENT.note = _CURRENT.note, record
     try:
-        _tracing_interpreter(checked).evaluate(_Lazily(bindings), checked.environment.limits.cost)
+        interpreter_of(checked, _traced).evaluate(_Lazily(bindings), checked.environment.limits.cost)
     except EvaluationError as error:
         if not values:  # the whole failed: nested too deeply, or an input is not plain data
             note(checked, checked.root, error)
@@ -151,14 +151,6 @@ def explain(program: Program, bindings: Mapping[str, object]) -> tuple[tuple[Exp
         below = (node.range,) if isinstance(node, Comprehension) else children(node)
         pending.extend(reversed(below))
     return tuple(sorted(found, key=lambda each: (each[0].start, -each[0].end)))
-
-
-def _tracing_interpreter(checked: Checked) -> Interpreter:
-    """Return the interpreter with reports; cached, as building it takes longer than evaluating."""
-    found = checked.plans.get(_traced)
-    if not isinstance(found, Interpreter):
-        found = checked.plans[_traced] = Interpreter(checked, decorate=_traced)
-    return found
 
 
 def _traced(owner: Checked, node: Expr, step: Step) -> Step:

@@ -61,3 +61,16 @@ def test_every_evaluated_node_is_reported_those_in_loops_in_each_iteration():
         ("xs.exists(y, y == x)", True), ("x > 1 && xs.exists(y, y == x)", True),
         ("x > 1 && xs.exists(y, y == x) || x == 0", True),
     ]
+
+
+def test_a_chain_of_definitions_that_each_mention_the_one_before_twice_is_reported_once_each():
+    environment = ENVIRONMENT.with_definition("v0", compile("x", ENVIRONMENT).checked)
+    for number in range(1, 31):
+        doubled = compile(f"variables.v{number - 1} % 7 + variables.v{number - 1} % 7", environment)
+        environment = environment.with_definition(f"v{number}", doubled.checked)
+    found = []
+    observe(compile("variables.v30 > 0", environment).checked, {"x": 3}, lambda owner, node, value: found.append(
+        (owner.source.text[node.start : node.end], value)))
+    assert found[-1] == ("variables.v30 > 0", True)
+    assert [text for text, _ in found].count("x") == 1
+    assert len(found) == 1 + 30 * 7 + 3
