@@ -19,6 +19,25 @@ LEASE_OPTIONS: Final = (
 LIMIT_OPTIONS: Final = ("kube_api_qps", "kube_api_burst")
 
 
+def object_name(text: str) -> str:
+    """Read an option's value that is the name of an object, as the API server takes it."""
+    return _named(text, "dns1123Subdomain", "a name")
+
+
+def namespace_name(text: str) -> str:
+    """Read an option's value that is the name of a namespace."""
+    return _named(text, "dns1123Label", "the name of a namespace")
+
+
+def _named(text: str, form: str, what: str) -> str:
+    from koordpolicy.engine.kubernetes.library.format import FORMATS  # noqa: PLC0415 - see cli.COMMANDS
+
+    if FORMATS[form].check(text):
+        raise argparse.ArgumentTypeError(f"`{text}` is not {what}: lower case letters, digits, `-`"
+                                         f"{' and `.`' if form == 'dns1123Subdomain' else ''}, such as my-name")
+    return text
+
+
 def add_lease_arguments(group: argparse._ArgumentGroup, *, verb: str, name: str, namespace: str) -> None:
     """Declare the options of the Lease; `verb` is what only its holder does."""
     group.add_argument("--leader-elect", metavar="BOOL", nargs="?", const=True, type=boolean,
@@ -30,8 +49,9 @@ def add_lease_arguments(group: argparse._ArgumentGroup, *, verb: str, name: str,
                        help="how long the leader tries to renew the Lease before it gives up (default: 10s)")
     group.add_argument("--leader-elect-retry-period", metavar="TIME", type=seconds,
                        help="the time between two attempts to acquire or renew the Lease (default: 2s)")
-    group.add_argument("--leader-elect-resource-name", metavar="NAME", help=f"the name of the Lease (default: {name})")
-    group.add_argument("--leader-elect-resource-namespace", metavar="NAMESPACE",
+    group.add_argument("--leader-elect-resource-name", metavar="NAME", type=object_name,
+                       help=f"the name of the Lease (default: {name})")
+    group.add_argument("--leader-elect-resource-namespace", metavar="NAMESPACE", type=namespace_name,
                        help=f"its namespace (default: {namespace})")
 
 

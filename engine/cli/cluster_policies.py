@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from koordpolicy.engine.source import PolicyError, Problem
 
+from .client_options import namespace_name, object_name
 from .exits import Stop
 
 if TYPE_CHECKING:
@@ -140,4 +141,4 @@ def lease(text: str) -> tuple[str, str]:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise argparse.ArgumentTypeError(f"`{text}` is not a Lease such as kube-system/{_LEASE}")
-    return namespace, name
+    return namespace_name(namespace), object_name(name)

@@ -25,7 +25,7 @@ from .endpoints import add_endpoints, caller_of, token_of, words_of
 from .exits import Exit, Stop, refuse_given
 from .logs import add_format_argument, start_server_logs
 from .serving import address, tls_of, unavailable
-from .terminal import warn, write
+from .terminal import is_standard_output, warn, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -319,7 +319,8 @@ async def _serve(
     host, port = options.bind
     try:
         async with serving(server.application(), host, port, context) as url:  # type: ignore[arg-type]
-            write(f"the console is at {url}/")
+            # Who reads the audit log from there reads lines of JSON.
+            (warn if is_standard_output(options.audit_log) else write)(f"the console is at {url}/")
             sys.stdout.flush()
             server.start()
             for each in following:

@@ -44,6 +44,7 @@ as a descheduler of a live cluster:
 _GRACE_S: Final = 30.0
 _INTERVAL_S: Final = 60.0
 _LEAST_STALENESS_S: Final = 75.0
+_SHARDS_ELECT: Final = "`--shards` goes without `--leader-elect=false`: one replica must lead the others"
 _LEASE_NAME: Final = "koord-descheduler"
 _LEASE_NAMESPACE: Final = "koordinator-system"
 _MOST_SHARDS: Final = 8
@@ -84,6 +85,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                    "about once a minute")
     if options.shards is not None and options.once:
         raise Stop("`--shards` goes without `--once`: a single cycle is run by one process")
+    if options.shards is not None and options.leader_elect is False:
+        raise Stop(_SHARDS_ELECT)
     serving = LiveServing(options)
     operations = DeschedulerOperations(access=serving.access())
     start_server_logs(options.log_format, lambda: operations.generation)
@@ -197,7 +200,7 @@ def _settings(options: argparse.Namespace, found: DeschedulerConfiguration) -> D
         qps = max(0.0, float(connection.get("qps") or QPS))  # below 0 there is no limit
     lease = lease_of(options, name=_LEASE_NAME, namespace=_LEASE_NAMESPACE, written=_lease_written(found))
     if options.shards is not None and lease is None:
-        raise Stop("`--shards` goes without `--leader-elect=false`: one replica must lead the others")
+        raise Stop(_SHARDS_ELECT)  # the configuration switches the election off
     return DeschedulerSettings(
         qps=qps, burst=options.kube_api_burst or connection.get("burst") or BURST, lease=lease,
         shards=options.shards or 0,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from . import delegation
-from .client_options import add_lease_arguments, add_limit_arguments, lease_of
+from .client_options import add_lease_arguments, add_limit_arguments, lease_of, namespace_name, object_name
 from .composition import LIVE_CLUSTER
 from .durations import seconds
 from .ending import end_at_signals, leave
@@ -56,9 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="kube[:CONTEXT]", required=True,
                         help="the live cluster: the current context of the kubeconfig or another one, or in a pod the "
                              "service account")
-    parser.add_argument("--namespace", metavar="NAMESPACE", default=_NAMESPACE,
+    parser.add_argument("--namespace", metavar="NAMESPACE", type=namespace_name, default=_NAMESPACE,
                         help=f"the namespace of slo-controller-config (default: {_NAMESPACE})")
-    parser.add_argument("--config-map", metavar="NAME", default="slo-controller-config",
+    parser.add_argument("--config-map", metavar="NAME", type=object_name, default="slo-controller-config",
                         help="the name of that ConfigMap (default: slo-controller-config)")
     parser.add_argument("--sync-period", metavar="TIME", type=seconds, default=60.0,
                         help="compare each node that often, also without news: measurements become stale without an "
@@ -80,14 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-cert", metavar="FILE",
                        help="the certificate (PEM), which is read again when the file changes")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")
-    group.add_argument("--webhook-certificates", metavar="SECRET",
+    group.add_argument("--webhook-certificates", metavar="SECRET", type=object_name,
                        help="make certificates for the webhooks, instead of `--tls-cert`: they are stored in this "
                             "Secret of `--namespace`, and renewed, and their authority is written into the webhook "
                             "configurations")
-    group.add_argument("--webhook-configuration", metavar="NAME",
+    group.add_argument("--webhook-configuration", metavar="NAME", type=object_name,
                        help="the name of the mutating and of the validating webhook configuration (default: "
                             f"{_SERVICE})")
-    group.add_argument("--webhook-name", metavar="NAME", action="append",
+    group.add_argument("--webhook-name", metavar="NAME", type=object_name, action="append",
                        help="a DNS name or IP address by which the API server calls the webhooks, may be repeated "
                             f"(default: {_SERVICE}.NAMESPACE.svc)")
     group.add_argument("--client-ca", metavar="FILE", help="take client certificates of this authority, too")

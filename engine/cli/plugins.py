@@ -9,8 +9,8 @@ from koordpolicy.engine.cluster.kinds import CLUSTER_READS, FieldPath, Read
 from koordpolicy.engine.framework.points import Framework
 
 from .composition import access_of, add_policies, registry_of
-from .exits import Exit
-from .terminal import add_output, table, write, write_json
+from .exits import Exit, Stop
+from .terminal import add_output, table, warn, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         _show_reads([plugin for plugin in found if plugin.enabled], options, registry)
         return Exit.OK
     if options.role:
+        if options.framework not in (None, Framework.SCHEDULER.value):
+            raise Stop(f"`--role` goes without `--framework {options.framework}`: it is the role of the scheduler")
         _show_role([plugin for plugin in found if plugin.enabled])
         return Exit.OK
     if options.output == "json":
@@ -125,6 +127,8 @@ def _show_role(plugins: Sequence[Plugin]) -> None:
 
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "koord-policy-scheduler-plugins"}, "rules": rules(of_plugins(plugins))}
+    if not role["rules"]:
+        warn("no enabled plugin needs more rights than deploy/scheduler grants: the role has no rules")
     write(yaml.safe_dump(role, sort_keys=False).rstrip())
 
 

@@ -63,8 +63,8 @@ LOCAL: Final = PolicyAccess()
 def add_bundle_options(parser: argparse.ArgumentParser, *, verified: bool = True) -> None:
     """Add the options of bundles; without `verified` those for registries only."""
     group = parser.add_argument_group(
-        "bundles", "of `oci:REGISTRY/REPOSITORY:TAG[@DIGEST]`. Logins are those of `docker login`. See\n"
-                   "docs/bundles.md")
+        "bundles", "Bundles are named `oci:REGISTRY/REPOSITORY:TAG[@DIGEST]`. Logins are those of\n"
+                   "`docker login`. See docs/bundles.md")
     if verified:
         group.add_argument("--verify-key", metavar="FILE", action="append", default=[], type=Path,
                            help="a public key (PEM) of those who may sign bundles; may be repeated, one signature is "

@@ -71,6 +71,14 @@ def write_report(text: str) -> None:
     sys.stdout.write(text)
 
 
+def is_standard_output(path: Path | None) -> bool:
+    """Return whether a path leads to this process's standard output, such as `/dev/stdout`."""
+    try:
+        return path is not None and os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):  # closed, or replaced by what is no file
+        return False
+
+
 def warn(text: str) -> None:
     """Print text on standard error as `write` does."""
     sys.stderr.write(visible(text) + "\n")

@@ -147,7 +147,7 @@ def test_of_a_dump_only_dry_cycles_are_offered(run: Run, hot: Path, tmp_path: Pa
     (("--max-staleness", "60s"), "`--max-staleness` must be 75s at least"),
     (("--shards", "9"), "`9` is not a whole number from 1 to 8"),
     (("--shards", "2", "--once"), "`--shards` goes without `--once`"),
-    (("--shards", "2", "--leader-elect=false"), "`--shards` goes without `--leader-elect=false`"),
+    (("--policies", "gone", "--shards", "2", "--leader-elect=false"), "`--shards` goes without `--leader-elect=false`"),
     (("--interval", "often"), "`often` is not a time such as 60s or 5m"),
     (("--check-permissions=maybe",), "`maybe` is not true or false"),
     (("--leader-elect=false", "--leader-elect-resource-name", "x"), "goes without `--leader-elect=false`"),

@@ -88,6 +88,18 @@ def test_the_role_has_the_rights_that_the_shipped_one_lacks(capsys):
         "rules": [{"apiGroups": [""], "resources": ["namespaces", "namespaces/status"], "verbs": ["patch"]}]}
 
 
+def test_a_role_without_rules_says_so_and_there_is_none_for_other_frameworks(capsys):
+    plugin = patching(Write("Pod", field_paths("metadata.labels")))
+    for options in ((), ("--framework", "scheduler")):
+        assert main(["plugins", "--role", *options], builtins=lambda: (plugin,)) == 0
+        captured = capsys.readouterr()
+        assert yaml.safe_load(captured.out)["rules"] == []
+        assert captured.err == ("no enabled plugin needs more rights than deploy/scheduler grants: the role has no "
+                                "rules\n")
+    assert main(["plugins", "--role", "--framework", "qos"], builtins=lambda: (plugin,)) == 2
+    assert "`--role` goes without `--framework qos`: it is the role of the scheduler" in capsys.readouterr().err
+
+
 def test_a_kind_of_a_plugin_is_named_with_its_resource_and_its_rights_are_in_the_role(capsys):
     own = Read("ReadsFreeze", fields=field_paths("spec"), group="example.com", version="v1", plural="freezes")
     plugin = replace(patching(Write("ReadsFreeze", field_paths("status.last"))), reads=(own, Read("Pod")))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 
 from rich.console import Console
 
@@ -36,3 +38,16 @@ def test_where_that_is_not_enough_the_other_columns_are_wrapped_between_words():
         "                    score    others do too.",
         "                    reserve",
     ]
+
+
+def test_a_path_is_known_to_be_the_standard_output_however_it_is_named(tmp_path):
+    file = tmp_path / "out"
+    code = """
+import pathlib, sys
+from koordpolicy.engine.cli.terminal import is_standard_output
+print([is_standard_output(each and pathlib.Path(each)) for each in (None, *sys.argv[1:])])
+"""
+    with file.open("w") as out:
+        subprocess.run([sys.executable, "-c", code, "/dev/stdout", str(file), "/dev/null", str(tmp_path / "gone")],
+                       stdout=out, check=True)
+    assert file.read_text() == "[False, True, True, False, False]\n"
