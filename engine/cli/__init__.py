@@ -83,9 +83,13 @@ class _Parser(argparse.ArgumentParser):
 
     as_json = False
     """True if an error is printed as JSON too, on standard output."""
+    _dashed = ""
+    """The first word that begins with a dash and is no option: an expression such as `-1`, perhaps."""
 
     def error(self, message: str) -> Never:
         """End with one line of usage and what is wrong with a command line."""
+        if self._dashed and message.startswith("the following arguments are required"):
+            message += f" (`{self._dashed}` begins as options do: write it after `--`)"
         if self.as_json:
             from .failures import usage  # only where something is wrong
             from .terminal import write_json
@@ -135,6 +139,8 @@ class _Parser(argparse.ArgumentParser):
     def look_at(self, words: Iterable[str]) -> None:
         """Reject unknown options first: they may be the reason why others are missing."""
         for word in itertools.takewhile(lambda each: each != "--", words):
+            if not self._dashed and word[:1] == "-" and word[:2] not in {"-", "--", *self._option_string_actions}:
+                self._dashed = word
             # A word with a blank is an argument, as in argparse.
             if word.startswith("--") and " " not in word and word.partition("=")[0] not in self._option_string_actions:
                 self.refuse("option", word)

@@ -47,6 +47,7 @@ _BOOL: Final = {
 _INT: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_MOST_DIGITS: Final = 1_000
 _NUMBER_STARTS: Final = frozenset("+-.0123456789")
 _CORE: Final = "tag:yaml.org,2002:"
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -427,12 +428,13 @@ class _Composer:
         if text[0] not in _NUMBER_STARTS:
             return text
         if _INT.fullmatch(text):
-            if len(text) <= 40:
+            if len(text) <= _MOST_DIGITS:
                 number = int(text, 0) if text[1:2] in ("o", "x") else int(text)
                 if -(2**63) <= number < 2**64:
                     return number
             self.problem(f"the number {text[:40]} does not fit in 64 bits", self.span_of(event), code="out-of-range")
-            return 0
+            # What else is said of the field must hold for what is written: it is the nearest number that fits.
+            return -(2**63) if text[0] == "-" else 2**64 - 1
         if _FLOAT.fullmatch(text):
             return float(text)
         if _SPECIAL.fullmatch(text):

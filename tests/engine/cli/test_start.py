@@ -75,6 +75,9 @@ def test_an_unknown_option_is_told_with_the_usage_of_its_command(run: Run):
         "koord-policy plugins: error: `policies` is one argument too many")
     assert run("plugins", "--role", "policies").err.splitlines()[-1] == (
         "koord-policy plugins: error: `--role` takes no value: `policies` is one argument too many")
+    assert [run("eval", *words).err.splitlines()[-1] for words in (("-(1)",), ("--node", "a"), ("-o", "text"))] == [
+        ("koord-policy eval: error: the following arguments are required: EXPR (`-(1)` begins as options do: write it "
+         "after `--`)"), *["koord-policy eval: error: the following arguments are required: EXPR"] * 2]
     assert run("--vesrion").err.splitlines()[-1] == (
         "koord-policy: error: there is no option `--vesrion`: did you mean `--version`?")
 

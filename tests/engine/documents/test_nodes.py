@@ -205,3 +205,19 @@ def test_places_in_a_long_text_are_those_of_its_characters():
     (node,) = read(Source("a.yaml", text))
     assert [(key, each.place.start, each.start) for key, each in node.fields.items()] == [
         (key, text.index(f"{key}: "), text.index(f"{key}: ") + 3) for key in "abc"]
+
+
+@pytest.mark.parametrize(("text", "taken"), [
+    ("9" * 50, 2**64 - 1), ("+" + "9" * 50, 2**64 - 1), ("9" * 5_000, 2**64 - 1), ("0x" + "f" * 50, 2**64 - 1),
+    ("0o" + "7" * 50, 2**64 - 1), ("-" + "9" * 50, -(2**63)), (str(2**64), 2**64 - 1), (str(-(2**63) - 1), -(2**63)),
+])
+def test_a_number_beyond_64_bits_is_named_and_taken_for_the_nearest_one(text: str, taken: int) -> None:
+    problems = Problems()
+    (node,) = read(Source("a.yaml", f"a: {text}"), problems)
+    assert [(str(each.span), each.message) for each in problems.found] == [
+        ("a.yaml:1:4", f"the number {text[:40]} does not fit in 64 bits")]
+    assert to_plain(node) == {"a": taken}
+
+
+def test_zeros_before_a_number_do_not_count() -> None:
+    assert plain(f"[{'0' * 60}5, -{'0' * 60}7, 0x{'0' * 60}f]") == [5, -7, 15]
