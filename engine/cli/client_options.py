@@ -30,7 +30,7 @@ def namespace_name(text: str) -> str:
 
 
 def _named(text: str, form: str, what: str) -> str:
-    from koordpolicy.engine.kubernetes.library.format import FORMATS  # noqa: PLC0415 - see cli.COMMANDS
+    from koordpolicy.engine.kubernetes.library.format import FORMATS
 
     if FORMATS[form].check(text):
         raise argparse.ArgumentTypeError(f"`{text}` is not {what}: lower case letters, digits, `-`"
