@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from koordpolicy.engine.agent.pod_facts import PodFacts
 from koordpolicy.engine.agent.qos_manager.evictions import (
     LEAVING_FOR,
     EvictionCandidate,
@@ -22,6 +23,7 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
     eviction_id,
     execute_tasks,
     is_terminating,
+    priority_request,
     request_contribution,
     requested_up_to,
 )
@@ -195,6 +197,7 @@ class EvictionStrategy(ABC):
         self.states: dict[str, NodeCooling] = {}
         """By the node's name."""
         self._warned: dict[tuple[str, str], str] = {}
+        self._requests = PodFacts(lambda pod: priority_request(pod, self.resource))
 
     @property
     def interval(self) -> int:
@@ -223,7 +226,8 @@ class EvictionStrategy(ABC):
         """
         threshold, lower, priority = bounds
         allocatable = (readings.node.get("status") or {}).get("allocatable") or {}
-        release = release_of(requested_up_to(readings.pods, self.resource, priority), allocatable, threshold, lower)
+        release = release_of(
+            requested_up_to(self._requests.of(readings.pods), priority), allocatable, threshold, lower)
         if not release:
             return None
         order = PriorityOrder(feature, self.resource, priority, ReleaseTarget.REQUESTS, usage_factor)

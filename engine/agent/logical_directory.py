@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.kubernetes.vocabulary import kubernetes_qos_class
 
 _TIERS: Final[Mapping[str, str]] = {"Guaranteed": "guaranteed", "Burstable": "burstable", "BestEffort": "besteffort"}
 
@@ -16,6 +15,5 @@ def logical_directory(pod: PodInfo, container: str = "") -> str:
 
     The class is Kubernetes' (never the label's), as kubelet places the pod.
     """
-    uid = (pod.object.get("metadata") or {}).get("uid") or pod.key.replace("/", "_")
-    of_pod = f"{_TIERS[kubernetes_qos_class(pod.object)]}/pod{uid}"
+    of_pod = f"{_TIERS[pod.kubernetes_qos]}/pod{pod.uid or pod.key.replace('/', '_')}"
     return f"{of_pod}/{container}" if container else of_pod

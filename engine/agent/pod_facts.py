@@ -25,7 +25,7 @@ class PodFacts(Generic[T]):
     def of(self, pods: Iterable[PodInfo]) -> tuple[T, ...]:
         """Return the facts in the order of the pods."""
         pods = tuple(pods)
-        if pods != self._pods:  # pods are compared by identity
+        if pods is not self._pods and pods != self._pods:  # pods are compared by identity
             known = dict(zip(self._pods, self._facts, strict=True))
             compute = self._compute
             self._facts = tuple(known[pod] if pod in known else compute(pod) for pod in pods)

@@ -21,6 +21,7 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
     band_request,
     eviction_allowed,
     execute_tasks,
+    priority_request,
     request_contribution,
     request_of,
     requested_up_to,
@@ -121,7 +122,8 @@ def _release_allocatable(case: Case) -> dict[str, Any]:
     config, resource = case["config"], _resource(case)
     pods = tuple(map(PodInfo.of, case["pods"]))
     release = _module(case).request_release(
-        requested_up_to(pods, resource, config["allocatableEvictPriorityThreshold"]),
+        requested_up_to((priority_request(pod, resource) for pod in pods),
+                        config["allocatableEvictPriorityThreshold"]),
         case["node"]["status"].get("allocatable") or {},
         config[f"{resource}AllocatableEvictThresholdPercent"], config[f"{resource}AllocatableEvictLowerPercent"],
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from koordpolicy.engine.agent.pod_facts import PodFacts
 from koordpolicy.engine.agent.qos_manager.block_io import disk_of, read_blocks, root_writes, tier_writes
 from koordpolicy.engine.agent.qos_manager.node_slo import SLOSection, WarningLog, node_name, node_slo
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
@@ -37,6 +38,7 @@ class BlkIOReconcile:
         self._warnings = WarningLog.of(handle, self.name)
         self._limited: dict[tuple[str, str], str] = {}
         """The subject of each directory that was limited, by node and directory."""
+        self._annotated = PodFacts(_is_annotated)
 
     @property
     def interval(self) -> int:
@@ -112,15 +114,15 @@ class BlkIOReconcile:
                 warnings[subject] = error.message
                 continue
             yield directory, subject, section, None
+        limited = {directory for owner, directory in self._limited if owner == node} - {BEST_EFFORT, _ROOT}
         present = set()
-        for pod in readings.pods:
-            if (pod.object.get("status") or {}).get("phase") != "Running" or not raw_qos_class(pod.object):
+        for pod, annotated in zip(readings.pods, self._annotated.of(readings.pods), strict=True):
+            if annotated is None or not (annotated or limited):
                 continue
             directory = readings.directory(pod)
             present.add(directory)
-            annotations = (pod.object.get("metadata") or {}).get("annotations") or {}
-            if BLKIO_QOS_ANNOTATION not in annotations:
-                if (node, directory) in self._limited:
+            if not annotated:
+                if directory in limited:
                     yield directory, pod.key, None, pod
                 continue
             try:
@@ -129,9 +131,15 @@ class BlkIOReconcile:
                 warnings[pod.key] = error.message
                 continue
             yield directory, pod.key, SLOSection(values, BLKIO_QOS_ANNOTATION), pod
-        for owner, directory in tuple(self._limited):
-            if owner == node and directory not in (BEST_EFFORT, _ROOT) and directory not in present:
-                del self._limited[owner, directory]  # its pod has ended
+        for directory in limited - present:
+            del self._limited[node, directory]  # its pod has ended
+
+
+def _is_annotated(pod: PodInfo) -> bool | None:
+    """Return whether a running pod with a QoS class has limits of its own; None for any other pod."""
+    if (pod.object.get("status") or {}).get("phase") != "Running" or not raw_qos_class(pod.object):
+        return None
+    return BLKIO_QOS_ANNOTATION in ((pod.object.get("metadata") or {}).get("annotations") or {})
 
 
 def _writes(

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.agent.qos_manager.memory_qos import (
     TIERS,
+    Files,
     PodMemory,
     Settings,
     class_of,
@@ -56,6 +57,8 @@ class _NodeState:
     classes: Mapping[str, Settings] = field(default_factory=dict)
     allocatable: object = None
     entries: dict[str, _PodEntry] = field(default_factory=dict)
+    tiers: Files | None = None
+    """The files of the tiers; None after one of the entries has changed."""
     originals: dict[str, str] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     """The keys of the pods of directories."""
@@ -82,8 +85,7 @@ class CgroupReconcile:
             return ()
         node, now, files = self._update(readings, classes), readings.now, readings.files
         due = [entry for entry in node.entries.values() if entry.memory is not None and now >= entry.settled]
-        tiers = tier_files((each.memory for each in node.entries.values() if each.memory is not None), classes)
-        wanted = [*tiers, *(file for entry in due if entry.memory
+        wanted = [*_tiers(node), *(file for entry in due if entry.memory
                             for file in (*entry.memory.pod, *entry.memory.containers))]
         host = readings.host
         writes = levelled_writes(levels_of(wanted), files, page_size=host.page_size, version=host.cgroup_version)
@@ -113,8 +115,7 @@ class CgroupReconcile:
         if classes is None:
             return (Finding("state", "the NodeSLO has no `resourceQOSStrategy`"),)
         node = self._update(readings, classes)
-        memories = [each.memory for each in node.entries.values() if each.memory is not None]
-        files = tier_files(memories, classes)
+        files = _tiers(node)
         return tuple(
             Finding("tier", f"{tier}: {', '.join(parts)}", facts={"tier": tier})
             for tier in TIERS
@@ -126,7 +127,7 @@ class CgroupReconcile:
         node = self._nodes.setdefault(node_name(readings), _NodeState())
         allocatable = ((readings.node.get("status") or {}).get("allocatable") or {}).get("memory")
         if node.classes != classes or node.allocatable != allocatable:
-            node.classes, node.allocatable, node.entries = classes, allocatable, {}
+            node.classes, node.allocatable, node.entries, node.tiers = classes, allocatable, {}, None
         keys = set()
         for pod in readings.pods:
             entry = node.entries.get(pod.key)
@@ -134,10 +135,10 @@ class CgroupReconcile:
                 keys.add(pod.key)
             elif is_active(pod):
                 keys.add(pod.key)
-                node.entries[pod.key] = _entry(pod, classes, readings)
+                node.entries[pod.key], node.tiers = _entry(pod, classes, readings), None
                 node.owners[readings.directory(pod)] = pod.key
         if len(node.entries) > len(keys):
-            node.entries = {key: entry for key, entry in node.entries.items() if key in keys}
+            node.entries, node.tiers = {key: entry for key, entry in node.entries.items() if key in keys}, None
             node.owners = {path: key for path, key in node.owners.items() if key in keys}
             node.originals = {
                 file: text for file, text in node.originals.items()
@@ -197,6 +198,14 @@ def _entry(pod: PodInfo, classes: Mapping[str, Settings], readings: Readings) ->
         return _PodEntry(pod, pod_memory(pod, settings, readings))
     except ValueError:
         return _PodEntry(pod, None)  # an amount that nobody can read costs its own pod only
+
+
+def _tiers(node: _NodeState) -> Files:
+    """Return the files of the tiers, which have the sums of their pods."""
+    if node.tiers is None:
+        memories = (each.memory for each in node.entries.values() if each.memory is not None)
+        node.tiers = tier_files(memories, node.classes)
+    return node.tiers
 
 
 def _pod_directory(file: str) -> str:

@@ -12,7 +12,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 _PAGE: Final = 4096
@@ -68,6 +68,17 @@ class FileReader:
         with self._lock:
             return self._read(path)
 
+    def read_each(self, paths: Iterable[str]) -> Iterator[bytes]:
+        """Yield the content of each file, read when it is its turn; empty for one that is missing or cannot be read."""
+        lock, read = self._lock, self._read
+        for path in paths:
+            try:
+                with lock:
+                    content = read(path)
+            except OSError:
+                content = b""
+            yield content
+
     def _read(self, path: str) -> bytes:
         file = self._files.get(path)
         if file is None:
@@ -90,7 +101,9 @@ class FileReader:
 
         Raises `OSError` as `read` does.
         """
-        return self.read(path).decode(errors="replace").removesuffix("\n")
+        with self._lock:
+            content = self._read(path)
+        return content.decode(errors="replace").removesuffix("\n")
 
     def forget(self, path: str) -> None:
         """Close the file's descriptor, if there is one."""

@@ -162,6 +162,8 @@ class _CacheReadings(MetricReadings):
     def __init__(self, cache: MetricCache, now: int) -> None:
         super().__init__(cache.node, now, cache.interval)
         self._cache = cache
+        self._asked = "", "", -1
+        self._table: SeriesTable | None = None
 
     def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:
         self._cache.require(what, window)
@@ -172,10 +174,13 @@ class _CacheReadings(MetricReadings):
         }
 
     def _usage(self, what: str, name: str, resource: str, statistic: str, window: int) -> float:
-        self._cache.require(what, window)
-        table = self._cache.find(what, resource)
-        start = self._now - (window or 2 * self._interval)
-        found = None if table is None else table.statistic(name, statistic, start, self._now)
+        # A round asks the same of many subjects, one after the other.
+        if self._table is None or self._asked != (what, resource, window):
+            self._cache.require(what, window)
+            self._asked = what, resource, window
+            self._table = self._cache.find(what, resource)
+        table, now = self._table, self._now
+        found = None if table is None else table.statistic(name, statistic, now - (window or 2 * self._interval), now)
         if found is None:
             if statistic == "count":
                 return 0

@@ -109,11 +109,15 @@ class SeriesTable:
             column = self._columns.get(name)
             if column is None:
                 return None
-            first, stop = self._window(start, end)
+            window = self._found
+            if window[0] != start or window[1] != end:
+                window = self._find(start, end)
+            _, _, first, stop = window
             if statistic == "last":
                 for row in range(stop - 1, first - 1, -1):
-                    if not math.isnan(column[row]):
-                        return column[row]
+                    value = column[row]
+                    if value == value:  # noqa: PLR0124 - not NaN
+                        return value
                 return None
             values: Sequence[float] = column[first:stop]
         total = sum(values)
@@ -170,11 +174,13 @@ class SeriesTable:
 
     def _window(self, start: int, end: int) -> tuple[int, int]:
         """Return the first row from `start` on, and the one behind the last row until `end`."""
-        # In one round all subjects are queried for the same window.
-        if self._found[:2] != (start, end):
-            times, stop = self._times, self._end
-            self._found = start, end, bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop)
-        return self._found[2:]
+        return (self._found if self._found[:2] == (start, end) else self._find(start, end))[2:]
+
+    def _find(self, start: int, end: int) -> tuple[int, int, int, int]:
+        """Find the rows of a window: in one round all subjects are queried for the same one."""
+        times, stop = self._times, self._end
+        self._found = start, end, bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop)
+        return self._found
 
     def _row(self, time: int) -> int:
         """Return the row of a time, which becomes the last one."""

@@ -6,13 +6,20 @@ without it was cut off. Amounts are at most 64 bits long, as the kernel's counte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 _LARGEST: Final = 2**64 - 1
 _MEMORY: Final = (b"inactive_anon", b"active_anon", b"inactive_file", b"active_file", b"unevictable")
-_IN_ORDER: Final = {prefix: [prefix + name for name in _MEMORY] for prefix in (b"", b"total_")}
+_IN_ORDER: Final = {
+    prefix: re.compile(b"\n" + b"".join(prefix + name + rb" (\d{1,19})\n" for name in _MEMORY))
+    for prefix in (b"", b"total_")
+}
+"""The lines of memory.stat as the kernel writes them: one after the other, with amounts below 64 bits."""
+_PERIODS: Final = re.compile(rb"(?:^|\n)nr_periods (\d{1,19})\nnr_throttled (\d{1,19})\n")
+_PRESSURE: Final = re.compile(
+    rb"some avg10=(\d{1,3}\.\d\d) [^\n]*\n(?:full avg10=(\d{1,3}\.\d\d) [^\n]*\n)?\Z")
 _COLD: Final = (b"cfei", b"dfei", b"cfui", b"dfui")
 """Pages of files that are neither active nor slab: clean or dirty, evictable or not."""
 COLD_BUCKET: Final = 5
@@ -34,6 +41,9 @@ def _whole(data: bytes) -> bytes:
 
 def number(data: bytes) -> int:
     """Return the one number of a file."""
+    digits = data[:-1]
+    if len(digits) < 20 and digits.isdigit() and data[-1:] == b"\n":  # as the kernel writes it
+        return int(digits)
     return amount(_whole(data)[:-1].strip())
 
 
@@ -60,19 +70,14 @@ def memory_amounts(data: bytes, prefix: bytes) -> tuple[int, int]:
 
     The lines that count descendants begin with `total_` on v1, which is the prefix then.
     """
-    # The kernel writes the five lines one after the other.
-    words = data[data.find(b"\n" + prefix + _MEMORY[0] + b" ") + 1 :].split(None, 10)
-    whole = len(words) > 10 or data[-1:] == b"\n"
-    if whole and words[:10:2] == _IN_ORDER.get(prefix):
-        inactive, active, inactive_file, active_file, unevictable = map(amount, words[1:10:2])
-    else:
-        inactive, active, inactive_file, active_file, unevictable = (field(data, prefix + name) for name in _MEMORY)
+    in_order = _IN_ORDER[prefix].search(data)
+    inactive, active, inactive_file, active_file, unevictable = (
+        map(int, in_order.groups()) if in_order is not None else (field(data, prefix + name) for name in _MEMORY))
     used = inactive + active + unevictable
     return used, used + inactive_file + active_file
 
 
-@dataclass(frozen=True, slots=True)
-class Throttling:
+class Throttling(NamedTuple):
     """Periods of the CFS quota since the control group was made."""
 
     periods: int
@@ -81,6 +86,9 @@ class Throttling:
 
 def throttling(data: bytes) -> Throttling:
     """Read the periods in cpu.stat, of v1 or v2."""
+    in_order = _PERIODS.search(data)
+    if in_order is not None:
+        return Throttling(*map(int, in_order.groups()))
     return Throttling(field(data, b"nr_periods"), field(data, b"nr_throttled"))
 
 
@@ -125,8 +133,7 @@ def amounts_of(found: Mapping[bytes, int], *names: bytes) -> list[int]:
         raise ValueError(f"there is no {missing.args[0].decode()}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(NamedTuple):
     """Pressure stall information: percents of the last 10 seconds in which some tasks or all of them waited.
 
     `full` is None where the kernel has no such line, as older ones for the CPU.
@@ -138,18 +145,26 @@ class Pressure:
 
 def pressure(data: bytes) -> Pressure:
     """Read a pressure file."""
+    in_order = _PRESSURE.match(data)
+    if in_order is not None:
+        some, full = in_order.groups()
+        return Pressure(_percent(some), None if full is None else _percent(full))
     found: dict[bytes, float] = {}
     for line in _whole(data).splitlines():
         words = line.split()
         if len(words) < 2 or not words[1].startswith(b"avg10="):
             raise ValueError("a line of pressure is malformed")
-        percent = float(words[1][6:])
-        if not 0 <= percent <= 100:
-            raise ValueError(f"`{percent}` is not a percentage")
-        found[words[0]] = percent
+        found[words[0]] = _percent(words[1][6:])
     if b"some" not in found:
         raise ValueError("there is no pressure")
     return Pressure(found[b"some"], found.get(b"full"))
+
+
+def _percent(text: bytes) -> float:
+    percent = float(text)
+    if not 0 <= percent <= 100:
+        raise ValueError(f"`{percent}` is not a percentage")
+    return percent
 
 
 def cold_pages(data: bytes, first_bucket: int = COLD_BUCKET) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from . import parsing
@@ -60,21 +60,21 @@ class PressureStall(MetricCollector):
         self._measure("container", now, self._containers.of(subjects.containers))
         self.started = True
 
-    def _measure(self, what: str, now: int, probes: Iterable[_Files | _NodeFiles]) -> None:
-        read = self.sources.files.read
-        found: dict[str, dict[str, float]] = {
-            pressure_name(resource, degree): {} for resource in RESOURCES for degree in DEGREES
-        }
-        for probe in probes:
-            for resource, path in zip(RESOURCES, probe.paths, strict=True):
+    def _measure(self, what: str, now: int, probes: Sequence[_Files | _NodeFiles]) -> None:
+        for number, resource in enumerate(RESOURCES):
+            some: dict[str, float] = {}
+            full: dict[str, float] = {}
+            contents = self.sources.files.read_each(each.paths[number] for each in probes)
+            for probe, data in zip(probes, contents, strict=True):
                 try:
-                    pressure = parsing.pressure(read(path))
-                except (OSError, ValueError):
+                    of_some, of_full = parsing.pressure(data)
+                except ValueError:
                     self.failures += 1
                     continue
-                found[pressure_name(resource, "some")][probe.name] = pressure.some
-                if pressure.full is not None:
-                    found[pressure_name(resource, "full")][probe.name] = pressure.full
-        for name, values in found.items():
-            if values:
-                self.sources.cache.table(what, name, self.interval).append_all(now, values)
+                some[probe.name] = of_some
+                if of_full is not None:
+                    full[probe.name] = of_full
+            for degree, values in (("some", some), ("full", full)):
+                if values:
+                    name = pressure_name(resource, degree)
+                    self.sources.cache.table(what, name, self.interval).append_all(now, values)

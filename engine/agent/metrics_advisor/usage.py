@@ -112,16 +112,18 @@ class _GroupUsage(MetricCollector):
     def _measure(self, what: str, now: int, probes: Sequence[_Usage]) -> tuple[float, float, int]:
         """Append the usages of these control groups; return both sums, and how many were read."""
         sources, version, prefix = self.sources, self._version, self._prefix
-        read, monotonic = sources.files.read, sources.monotonic
+        read_each, monotonic = sources.files.read_each, sources.monotonic
         cpu: dict[str, float] = {}
         memory: dict[str, float] = {}
         present, with_page_cache = 0, sources.shared.with_page_cache
-        for probe in probes:
+        memories, cpu_times = read_each(each.memory for each in probes), read_each(each.cpu for each in probes)
+        # The CPU time is read last, so that the time belongs to it.
+        for probe, of_memory, of_cpu in zip(probes, memories, cpu_times, strict=True):
+            time = monotonic()
             try:
-                used = _cpu_time(read(probe.cpu), version)
-                time = monotonic()
-                held, full = parsing.memory_amounts(read(probe.memory), prefix)
-            except (OSError, ValueError):
+                used = _cpu_time(of_cpu, version)
+                held, full = parsing.memory_amounts(of_memory, prefix)
+            except ValueError:
                 self.failures += 1
                 continue
             present += 1
@@ -263,7 +265,7 @@ class _Periods:
         self.name = subject.name
         self.path = sources.path("cpu", subject.directory, "cpu.stat")
         self.last: parsing.Throttling | None = None
-        self.data = b""
+        self.data: bytes | None = None
 
 
 class PodThrottled(MetricCollector):
@@ -285,16 +287,14 @@ class PodThrottled(MetricCollector):
         self.started = self.started or appended > 0 or not present
 
     def _measure(self, what: str, now: int, probes: Sequence[_Periods]) -> int:
-        read = self.sources.files.read
         shares: dict[str, float] = {}
-        for probe in probes:
+        for probe, data in zip(probes, self.sources.files.read_each(each.path for each in probes), strict=True):
+            if data == probe.data:  # nothing ran under a quota, which is the rule
+                shares[probe.name] = 0.0
+                continue
             try:
-                data = read(probe.path)
-                if data == probe.data:  # nothing ran under a quota, which is the rule
-                    shares[probe.name] = 0.0
-                    continue
                 found = parsing.throttling(data)
-            except (OSError, ValueError):
+            except ValueError:
                 self.failures += 1
                 continue
             last, probe.last, probe.data = probe.last, found, data

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import PERCENTAGES, CPUBurstProgram
 from koordpolicy.engine.framework.qos import Adjustment
 
+from ..logical_directory import logical_directory
+from ..pod_facts import PodFacts
 from .action_kinds import ActionContext, Adjustments, Recovery
 from .bursting import (
     BurstConfig,
     BurstLimiters,
+    BurstPod,
     burst_pod,
     burst_writes,
     may_burst,
@@ -38,14 +42,13 @@ def burst(program: CPUBurstProgram, context: ActionContext) -> Adjustments:
     threshold = _percentage(program.share_pool_threshold_percent, "sharePoolThresholdPercent", context)
     state = node_state(*context.view.shared_cpu, threshold)
     limiters = context.memory.limiters.setdefault(context.key, BurstLimiters())
+    facts = context.memory.burst_pods.setdefault(context.key, PodFacts(_burst_pod))
     found: list[Adjustment] = []
-    for pod in subject.pods:
-        if not may_burst(pod):
+    for pod, of_pod in zip(subject.pods, facts.of(subject.pods), strict=True):
+        if of_pod is None:
             continue
-        try:
-            of_pod = burst_pod(pod, readings.directory)
-        except ValueError as error:
-            context.report(pod.key, EvaluationError(str(error)))
+        if isinstance(of_pod, ValueError):
+            context.report(pod.key, EvaluationError(str(of_pod)))
             continue
         values: dict[str, object] = {"policy": config.policy, "nodeState": state}
         texts, writes = [], list(burst_writes(of_pod, config, readings.files, readings.host.cgroup_version))
@@ -61,6 +64,16 @@ def burst(program: CPUBurstProgram, context: ActionContext) -> Adjustments:
             found.append(Adjustment("cpuBurst", pod.key, reason, context.item, values, tuple(writes)))
     limiters.recycle(readings.now)
     return tuple(found)
+
+
+def _burst_pod(pod: PodInfo) -> BurstPod | ValueError | None:
+    """Return a pod whose CPU may burst, or why its limits cannot be read; None for any other pod."""
+    if not may_burst(pod):
+        return None
+    try:
+        return burst_pod(pod, logical_directory)
+    except ValueError as error:
+        return error
 
 
 def recover_burst(program: CPUBurstProgram, recovery: Recovery) -> Adjustments:  # noqa: ARG001 - one signature for all

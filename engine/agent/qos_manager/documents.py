@@ -22,7 +22,7 @@ from ..readings import NodeReadings
 from .action_kinds import ActionContext, Recovery
 from .actions import ACTION_KINDS, refuse_unknown_files
 from .strategy_state import AppliedAction, StateKey, StrategyState, Timer
-from .subjects import QoSSubject, RoundBindings, RoundView
+from .subjects import QoSSubject, RoundBindings, RoundView, SelectedPods
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class DocumentStrategy:
         refuse_unknown_files(compiled)
         self._compiled = compiled
         self._memory = memory or StrategyState()
+        self._selection = SelectedPods(compiled)
 
     @property
     def name(self) -> str:
@@ -85,11 +86,11 @@ class DocumentStrategy:
 
     def subjects(self, readings: NodeReadings) -> Iterator[QoSSubject]:
         """Yield the subjects of thresholds and actions, with their variables; for explanations."""
-        yield from RoundView(self._compiled, readings).subjects()
+        yield from RoundView(self._compiled, readings, SelectedPods(self._compiled)).subjects()
 
     def bindings_of_pod(self, readings: NodeReadings, pod: PodInfo) -> Mapping[str, object]:
         """Return the variables of an eviction's expressions for a pod; for explanations."""
-        return RoundView(self._compiled, readings).of_pod(pod)
+        return RoundView(self._compiled, readings, SelectedPods(self._compiled)).of_pod(pod)
 
     def is_meant(self, readings: NodeReadings) -> bool:
         """Return whether the document matches the node."""
@@ -110,7 +111,7 @@ class DocumentStrategy:
 
         Changes for a subject that the document no longer matches are recovered.
         """
-        view = RoundView(self._compiled, readings)
+        view = RoundView(self._compiled, readings, self._selection)
         round_ = _Round(self._compiled, self._memory, view)
         met: set[str] = set()
         if self.is_meant(readings):
@@ -141,6 +142,7 @@ def _recover(memory: StrategyState, key: StateKey, readings: NodeReadings, reaso
     """Drop the state of an action for one subject; return the adjustments that revert it, unless it holds."""
     applied = memory.applied.pop(key, None)
     memory.limiters.pop(key, None)
+    memory.burst_pods.pop(key, None)
     if applied is None or applied.action.otherwise is not Otherwise.RECOVER:
         return ()
     kind = ACTION_KINDS[type(applied.action.effect)]
@@ -235,7 +237,7 @@ class _Round:
             self.adjustments += _recover(memory, key, self._readings, "the document does not match it any more")
         items = actions | {threshold.key for threshold in self._compiled.thresholds}
         states: Any
-        for states in (memory.timers, memory.failing, memory.evictions, memory.limiters):
+        for states in (memory.timers, memory.failing, memory.evictions, memory.limiters, memory.burst_pods):
             for key in [key for key in states if key[0] in items and key[1] == node and key[2] not in met]:
                 del states[key]
 

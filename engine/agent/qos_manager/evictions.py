@@ -305,16 +305,23 @@ def usage_percent(used: float, capacity: int) -> int:
     return int(used) * 100 // capacity
 
 
-def requested_up_to(pods: Iterable[PodInfo], resource: str, threshold: int) -> dict[str, int]:
-    """Return the requests of `cpu` or `memory` of all pods up to a priority, by the resource names of their bands.
+PriorityRequest: TypeAlias = tuple[int | None, str, int]
+"""A pod's priority, and its request: the resource's name in the pod's band, and the amount."""
+
+
+def priority_request(pod: PodInfo, resource: str) -> PriorityRequest:
+    """Return the priority of a pod, its own or its band's, with its request of `cpu` or `memory`."""
+    return priority_or_default(pod), *request_of(pod, resource)
+
+
+def requested_up_to(requests: Iterable[PriorityRequest], threshold: int) -> dict[str, int]:
+    """Return the sums of the requests of all pods up to a priority, by the resource names of their bands.
 
     Inactive pods count too, as in koordlet.
     """
     total: dict[str, int] = {}
-    for pod in pods:
-        priority = priority_or_default(pod)
+    for priority, name, amount in requests:
         if priority is not None and priority <= threshold:
-            name, amount = request_of(pod, resource)
             total[name] = total.get(name, 0) + amount
     return total
 

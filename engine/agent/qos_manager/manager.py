@@ -94,6 +94,7 @@ class Manager:
     """Plugins that do not run, with the reason."""
     _running: dict[str, RunningStrategy] = field(default_factory=dict)
     _leaving: list[RunningStrategy] = field(default_factory=list)
+    _intervals: Mapping[str, int] = field(default_factory=dict)
 
     def use(self, registry: Registry) -> None:
         """Activate the plugins of a registry.
@@ -152,6 +153,7 @@ class Manager:
             raise PolicyError(problems)
         self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
         self._running, self.idle = running, idle
+        self._intervals = {name: each.strategy.interval for name, each in running.items() if not each.lives}
 
     def _make(self, plugin: Plugin) -> RunningStrategy:
         configured = self.args.get(plugin.name)
@@ -197,7 +199,7 @@ class Manager:
     @property
     def intervals(self) -> Mapping[str, int]:
         """The active strategies that have rounds, with their intervals in nanoseconds."""
-        return {name: running.strategy.interval for name, running in self._running.items() if not running.lives}
+        return self._intervals
 
     def run(self, name: str, readings: NodeReadings) -> tuple[RoundReport, bool]:
         """Run one round of a strategy; return its report and whether it is enforced."""

@@ -19,6 +19,7 @@ from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.kubernetes.vocabulary import BE, QOS_CLASSES
 
 from ..metric_cache.series import STATISTICS
+from ..pod_facts import PodFacts
 from ..readings import NodeReadings
 from .bursting import excluded_cpu, shared_usage
 
@@ -59,21 +60,56 @@ class RoundBindings(dict[str, object]):
         return super().__contains__(name) or name in self._readers
 
 
+class SelectedPods:
+    """Facts of pods that a document needs in every round: which of them it matches, and who shares no CPUs."""
+
+    def __init__(self, compiled: CompiledQoS) -> None:
+        match = compiled.spec.match.pods
+        self._match = match
+        self._by_namespace = match is not None and match.namespace_selector is not None
+        self._matching = PodFacts(lambda pod: accepts_pod(match, pod, _NO_OBJECTS))
+        self._excluded = PodFacts(excluded_cpu)
+
+    def matching(self, readings: NodeReadings) -> tuple[PodInfo, ...]:
+        """Return the pods that the document matches; labels of namespaces may change while the pods do not."""
+        pods = readings.pods
+        if self._by_namespace:
+            return tuple(pod for pod in pods if accepts_pod(self._match, pod, readings.variables))
+        return tuple(pod for pod, matches in zip(pods, self._matching.of(pods), strict=True) if matches)
+
+    def excluded(self, readings: NodeReadings) -> list[tuple[str, int]]:
+        """Return the keys of pods that use no shared CPUs, with their `excluded_cpu`."""
+        of_pods = zip(readings.pods, self._excluded.of(readings.pods), strict=True)
+        return [(pod.key, cpu) for pod, cpu in of_pods if cpu is not None]
+
+
+class _NoObjects:
+    """Knows no object (implements `KnownObjects`)."""
+
+    def object(self, kind: str, key: str) -> None:  # noqa: ARG002 - the parameters of the protocol
+        return None
+
+
+_NO_OBJECTS: Final = _NoObjects()
+
+
 class RoundView:
     """The variables of expressions for one node in one round."""
 
-    def __init__(self, compiled: CompiledQoS, readings: NodeReadings) -> None:
+    def __init__(self, compiled: CompiledQoS, readings: NodeReadings, selection: SelectedPods) -> None:
         self.compiled = compiled
         self.readings = readings
+        self._selection = selection
         self.node = str(readings.node["metadata"]["name"])
         self._variables = readings.variables
+        self._averages: dict[str, Mapping[str, float]] = {}
+        """The averages of pods over the window, by the pod's key, as far as they were needed."""
         self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(readings.now)}
 
     @functools.cached_property
     def pods(self) -> tuple[PodInfo, ...]:
         """The pods that the document matches."""
-        match = self.compiled.spec.match.pods
-        return tuple(pod for pod in self.readings.pods if accepts_pod(match, pod, self._variables))
+        return self._selection.matching(self.readings)
 
     def subjects(self) -> Iterator[QoSSubject]:
         """Yield the document's subjects."""
@@ -94,8 +130,7 @@ class RoundView:
     @functools.cached_property
     def shared_cpu(self) -> tuple[float | None, float]:
         """The usage and amount of the CPUs that pods share, in milli-cores (`bursting.shared_usage`)."""
-        excluded = [(pod.key, cpu) for pod in self.readings.pods if (cpu := excluded_cpu(pod)) is not None]
-        return shared_usage(self.readings, excluded, self.compiled.spec.interval_ns)
+        return shared_usage(self.readings, self._selection.excluded(self.readings), self.compiled.spec.interval_ns)
 
     def of_node(self) -> RoundBindings:
         """Return the variables of the node."""
@@ -103,24 +138,24 @@ class RoundView:
 
     def of_pod(self, pod: PodInfo) -> RoundBindings:
         """Return the variables of a pod and the node."""
-        values = {**self._values, **pod_values(pod), "podUsage": self._measured("pod", pod.key)}
-        return RoundBindings(values, self._readers)
+        return RoundBindings({**self._values, **pod_values(pod)}, self._readers_of(pod))
+
+    def _readers_of(self, pod: PodInfo, **more: Callable[[], object]) -> Mapping[str, Callable[[], object]]:
+        return {**self._readers, "podUsage": functools.partial(self._measured, "pod", pod.key), **more}
 
     def _container(self, pod: PodInfo, container: Mapping[str, Any]) -> QoSSubject:
         name = f"{pod.key}/{container.get('name', '')}"
-        bindings = self.of_pod(pod)
-        bindings |= {"container": container, "containerUsage": self._measured("container", name)}
+        readers = self._readers_of(pod, containerUsage=functools.partial(self._measured, "container", name))
+        bindings = RoundBindings({**self._values, **pod_values(pod), "container": container}, readers)
         directory = self.readings.directory(pod, str(container.get("name", "")))
         return QoSSubject(name, bindings, (pod,), directory)
 
     def _qos_class(self, name: str) -> QoSSubject:
         pods = tuple(pod for pod in self.pods if pod.qos_class == name)
-        requests = ResourceList()
-        for pod in pods:
-            for resource, amount in pod.requests.items():
-                requests[resource] += amount
-        bindings = self.of_node()
-        bindings |= {"qosClass": name, "classRequests": requests, "classUsage": self._sum(pods)}
+        readers: dict[str, Callable[[], object]] = {
+            **self._readers, "classRequests": functools.partial(_requests_of, pods),
+            "classUsage": functools.partial(self._sum, pods)}
+        bindings = RoundBindings({**self._values, "qosClass": name}, readers)
         return QoSSubject(name, bindings, pods, QOS_CLASS_TIERS.get(name, ""))
 
     @functools.cached_property
@@ -170,23 +205,31 @@ class RoundView:
             return node
         total = {resource: 0 for resource, amount in node.items() if isinstance(amount, int)}
         for pod in pods:
-            used = self.readings.measured("pod", pod.key, "avg", self.compiled.spec.window_ns)
+            used = self._averages.get(pod.key)
+            if used is None:
+                used = self.readings.measured("pod", pod.key, "avg", self.compiled.spec.window_ns)
+                self._averages[pod.key] = used
             for resource, amount in used.items():
                 if resource != THROTTLED:  # shares of pods have no sum
                     total[resource] = total.get(resource, 0) + int(amount)
         return MeasuredList(total)
 
+    @functools.cached_property
     def _split(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]] | Unmeasured:
         """Return the usage of the node, of its best-effort pods and of its other pods."""
         node = self._usage()
         if isinstance(node, Unmeasured):
             return node
-        best = self._sum(pod for pod in self.readings.pods if pod.qos_class == BE)
+        best = self._best_effort()
         others = self._sum(pod for pod in self.readings.pods if pod.qos_class != BE)
         amounts = {resource: amount for resource, amount in node.items() if isinstance(amount, int)}
         return amounts, cast("Mapping[str, int]", best), cast("Mapping[str, int]", others)
 
     def _best_effort(self) -> Mapping[str, object]:
+        return self._of_best_effort
+
+    @functools.cached_property
+    def _of_best_effort(self) -> Mapping[str, object]:
         return self._sum(pod for pod in self.readings.pods if pod.qos_class == BE)
 
     def _best_effort_cpu(self) -> Mapping[str, object]:
@@ -197,7 +240,7 @@ class RoundView:
         return MeasuredList(found) if found else Unmeasured("no sample of the best-effort tier in the window")
 
     def _non_best_effort(self) -> Mapping[str, object]:
-        split = self._split()
+        split = self._split
         if isinstance(split, Unmeasured):
             return split
         node, best, others = split
@@ -205,7 +248,7 @@ class RoundView:
         return MeasuredList({name: max(used - best[name], others[name]) for name, used in node.items()})
 
     def _system(self) -> Mapping[str, object]:
-        split = self._split()
+        split = self._split
         if isinstance(split, Unmeasured):
             return split
         node, best, others = split
@@ -217,6 +260,15 @@ class RoundView:
     @functools.cached_property
     def _facts(self) -> Facts:
         return summarize_rows(self.compiled.aggregates, lambda _: map(self.of_pod, self.pods))
+
+
+def _requests_of(pods: Iterable[PodInfo]) -> ResourceList:
+    """Return the sum of the requests of pods."""
+    requests = ResourceList()
+    for pod in pods:
+        for resource, amount in pod.requests.items():
+            requests[resource] += amount
+    return requests
 
 
 def _whole(resource: str, amount: float) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ..host.control_groups import BEST_EFFORT, ControlGroups, LogicalDirectories, is_unsafe
 from ..host.files import FileReader
@@ -141,7 +141,8 @@ class FileTree:
         content = self.reader.text(place.read_path)
         if self.observer is not None and place.read_path is place.path:
             self.observer(place, content)
-        return place.logical(content)
+        of = place.versioned.of
+        return content if of is None else of(content)
 
     def walk(self, tier: str = BEST_EFFORT) -> Iterator[str]:
         """Yield the existing logical directories of a tier, parents first: its own, pods, containers.
@@ -215,16 +216,25 @@ class FilesView(Mapping[str, str]):
         self._walked: tuple[str, ...] | None = None
 
     def __getitem__(self, name: str) -> str:
-        try:
-            text = self._texts[name]
-        except KeyError:
-            text = self._texts[name] = self._read(name)
+        text = self._text(name)
         if text is None:
             raise KeyError(name)
         return text
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the text of a file, `default` without one; most look-ups are by this method."""
+        text = self._text(name)
+        return default if text is None else text
+
+    def _text(self, name: str) -> str | None:
+        try:
+            return self._texts[name]
+        except KeyError:
+            text = self._texts[name] = self._read(name)
+            return text
+
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.get(name) is not None
+        return isinstance(name, str) and self._text(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         if self._walked is None:

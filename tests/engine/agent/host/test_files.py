@@ -46,6 +46,22 @@ def test_a_file_that_was_replaced_or_removed_is_not_read_from_its_old_descriptor
     assert reader.text(str(path)) == "3"
 
 
+def test_of_many_files_each_is_read_when_it_is_its_turn_and_a_missing_one_is_empty(
+    reader: FileReader, tmp_path: Path,
+) -> None:
+    names = ("one", "absent", "two", "gone")
+    for name in ("one", "two", "gone"):
+        (tmp_path / name).write_text("before\n")
+    paths = [str(tmp_path / name) for name in names]
+    assert list(reader.read_each(paths)) == [b"before\n", b"", b"before\n", b"before\n"]
+    contents = reader.read_each(paths)
+    first = next(contents)
+    (tmp_path / "new").write_text("replaced\n")
+    (tmp_path / "new").replace(tmp_path / "two")
+    (tmp_path / "gone").unlink()
+    assert [first, *contents] == [b"before\n", b"", b"replaced\n", b""]
+
+
 @pytest.mark.parametrize("length", [0, 1, 2047, 2048, 4095, 4096, 4097, 200_000])
 def test_a_file_of_any_length_is_read_as_a_whole(reader: FileReader, tmp_path: Path, length: int) -> None:
     path = tmp_path / "memory.stat"

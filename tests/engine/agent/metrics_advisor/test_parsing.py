@@ -97,5 +97,15 @@ def test_lines_in_another_order_are_found_too():
     assert parsing.memory_amounts(text.encode(), b"") == (7, 31)
 
 
+def test_a_pressure_with_further_words_or_lines_is_read_too():
+    longer = b"full avg10=2.5 avg60=0.00\nsome avg10=1.250 total=9\n"
+    assert parsing.pressure(longer) == parsing.Pressure(1.25, 2.5)
+
+
+def test_a_percentage_above_100_is_refused():
+    with pytest.raises(ValueError, match=r"`100\.01` is not a percentage"):
+        parsing.pressure(b"some avg10=100.01 avg60=0.00 avg300=0.00 total=9\n")
+
+
 def test_a_kernel_may_have_no_full_pressure():
     assert parsing.pressure(b"some avg10=1.25 avg60=0.00 avg300=0.00 total=9\n") == parsing.Pressure(1.25, None)
