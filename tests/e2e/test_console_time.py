@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.client.server_calls import Caller
@@ -179,6 +179,110 @@ def test_a_node_shows_its_changes_at_a_time_and_their_files(browser, console):
         assert "time=2026-03-02T08%3A01%3A30Z" in page.url
         page.locator("main select").select_option("node-a")
         expect(page.get_by_role("heading", level=1)).to_contain_text("Node node-a")
+
+
+_FOCUS = """() => {
+    const at = document.activeElement, style = getComputedStyle(at);
+    const seen = style.outlineStyle !== "none" || at.closest(".cm-editor, main:focus, dialog") !== null;
+    return seen ? "" : at.outerHTML.slice(0, 200);
+}"""
+
+
+def tab_to(page: Page, target: Locator) -> None:
+    """Press Tab until an element has the focus; each stop on the way is visible."""
+    expect(target).to_be_attached()
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        assert page.evaluate(_FOCUS) == "", "the focus is not visible"
+        if target.evaluate("element => element === document.activeElement"):
+            return
+    pytest.fail(f"no way to {target}")
+
+
+def go(page: Page, key: str, heading: str) -> None:
+    """Open a view by its keys."""
+    page.keyboard.press("g")
+    page.keyboard.press(key)
+    expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
+    page.wait_for_selector("main:not([aria-busy]) h1")
+
+
+def test_every_view_is_used_by_keyboard_alone(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/overview")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        tab_to(page, page.locator("main").get_by_role("link", name="shop/web-201"))
+        page.keyboard.press("Enter")
+
+        expect(page.get_by_role("heading", level=1)).to_have_text("shop/web-201")
+        page.wait_for_selector("main:not([aria-busy]) h1")
+        tab_to(page, page.locator("tr[data-node] button").first)
+        name = page.locator("tr[data-node] button").first.inner_text()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name=f"Why: {name}")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("heading", name=f"Why: {name}")).to_have_count(0)
+
+        go(page, "c", "Cluster")
+        tab_to(page, page.locator("main canvas[data-painted]"))
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        chosen = page.locator(".tip:visible").inner_text().split()[0]
+        page.keyboard.press("Enter")
+        panel = page.locator("aside")
+        expect(panel.get_by_role("heading", level=2)).to_have_text(chosen)
+        tab_to(page, panel.get_by_role("button", name="Close"))
+        page.keyboard.press("Escape")
+        expect(panel).to_be_hidden()
+        expect(page.locator("main canvas[data-painted]")).to_be_focused()
+
+        go(page, "l", "Policies")
+        tab_to(page, page.locator("main").get_by_role("link", name="keep-off-hot-nodes"))
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=2, name="keep-off-hot-nodes")).to_be_visible()
+        page.wait_for_selector("main:not([aria-busy]) h1")
+        tab_to(page, page.get_by_role("button", name="Audit over the cluster"))
+        page.keyboard.press("Space")
+        expect(page.get_by_text(re.compile(r"^32 nodes and \d+ pods, as they were at "))).to_be_visible()
+
+        go(page, "y", "Playground")
+        editor = page.get_by_role("textbox", name="Policy and tests (YAML)")
+        page.wait_for_selector("[data-checked]")
+        tab_to(page, editor)
+        expect(page.locator(".cm-editor.cm-focused")).to_be_visible()  # it marks its focus a moment later
+        page.keyboard.press("Tab")
+        expect(editor).to_be_focused()  # it indents
+        page.keyboard.press("Control+z")
+        page.keyboard.press("Escape")
+        page.keyboard.press("Tab")
+        expect(editor).not_to_be_focused()
+        tab_to(page, page.get_by_role("button", name="Run tests"))
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("1 of 1 cases pass")).to_be_visible()
+
+        go(page, "t", "Time")
+        chart = page.get_by_role("application", name="Timeline of the recording")
+        tab_to(page, chart)
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(page.locator("#moment")).to_contain_text("pods on nodes")
+        page.keyboard.press("+")
+        expect(page).to_have_url(re.compile("start="))
+
+        go(page, "n", "Node")
+        tab_to(page, page.get_by_role("application", name="Usage of the node"))
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("Enter")
+        page.keyboard.press("/")
+        expect(page.get_by_role("combobox", name="Search nodes, pods and policies")).to_be_focused()
+        page.keyboard.type("batch-03")
+        page.keyboard.press("Enter")
+        expect(panel.get_by_role("heading", level=2)).to_have_text("batch-03")
 
 
 def test_a_recording_that_has_not_begun_is_said_to_be_empty(browser, tmp_path: Path):
