@@ -25,7 +25,8 @@ from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEviction
 from koordpolicy.engine.framework.explain import ExplainsNode
 from koordpolicy.engine.framework.points import Enforcement, Proof
 
-from .documents import DocumentCycle, DocumentPlugin, NodeState
+from .document_cycle import DocumentCycle, NodeState
+from .documents import DocumentPlugin
 from .evictor import PROOF
 from .framework import ready_rows, run_cycle, select_rows
 from .limits import CycleLimits

@@ -1,0 +1,428 @@
+"""One DeschedulerPlugin document over one snapshot: the variables of its expressions, and what they say.
+
+Sources and targets are evaluated for all nodes at once; pods, and nodes after moves, one by one. If an expression
+fails, the pod stays (or the node is neither source nor target), and the failure is recorded. A node without a metric is
+neither if the expression reads measured values.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.vector.frame import Column
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.compile import AggregateProgram, CompiledDescheduler, Rule
+from koordpolicy.engine.documents import Over
+from koordpolicy.engine.evaluation.facts import Facts, summarize_rows
+from koordpolicy.engine.evaluation.pod_selection import accepts_pod
+from koordpolicy.engine.evaluation.sort_order import sort_key
+from koordpolicy.engine.framework.descheduler import EvictionChoice, EvictionMode, Evictor
+from koordpolicy.engine.framework.points import FailurePolicy, Refusal
+
+from .placement import PodPlacements
+from .pods import AssignedPods, NodeFit
+from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
+
+_UNMEASURED: Final = Unmeasured("no metric of the pod, or an expired one")
+_MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric"))
+_OF_NODE: Final = frozenset((
+    "node", "nodeInfo", "allocatable", "requested", "usage", "estimated", "metricAge", "nodeMetric", "devices",
+    "aggregates",
+))
+
+
+class RowBindings(Mapping[str, object]):
+    """The variables of one row: `values`, and those in `names`, each computed by `read` when it is first read."""
+
+    __slots__ = ("_names", "_read", "_values")
+
+    def __init__(self, values: dict[str, object], names: AbstractSet[str], read: Callable[[str], object]) -> None:
+        self._values = values
+        self._names = names
+        self._read = read
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._values:
+            if name not in self._names:
+                raise KeyError(name)
+            self._values[name] = self._read(name)
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values or name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values.keys() | self._names)
+
+    def __len__(self) -> int:
+        return len(self._values.keys() | self._names)
+
+
+@dataclass(slots=True)
+class NodeState:
+    """A node during one cycle: its state in the snapshot, changed by the planned moves."""
+
+    row: int
+    name: str
+    usage_change: dict[str, int] = field(default_factory=dict)
+    requested_change: dict[str, int] = field(default_factory=dict)
+    pods_change: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Return whether any pod was moved."""
+        return bool(self.pods_change or self.usage_change or self.requested_change)
+
+    def move(self, requests: Mapping[str, int], usage: Mapping[str, int], sign: int) -> None:
+        """Add a pod's amounts (`sign` 1) or subtract them (-1)."""
+        self.pods_change += sign
+        for name, amount in requests.items():
+            self.requested_change[name] = self.requested_change.get(name, 0) + sign * amount
+        for name, amount in usage.items():
+            self.usage_change[name] = self.usage_change.get(name, 0) + sign * amount
+
+
+class DocumentBudget:
+    """The document's own limits over one call."""
+
+    def __init__(self, compiled: CompiledDescheduler, snapshot: Snapshot) -> None:
+        limits = self._limits = compiled.spec.limits
+        self._workloads = WorkloadBudget(WorkloadLimits(limits.per_workload, limits.per_owner), PodOwners(snapshot))
+        self._nodes: dict[str, int] = {}
+        self._namespaces: dict[str, int] = {}
+        self._total = 0
+
+    def refusal(self, pod: PodInfo) -> str:
+        """Return the limit that keeps a pod; empty if there is none."""
+        limits = self._limits
+        if limits.per_node is not None and self._nodes.get(pod.node_name, 0) >= limits.per_node:
+            return f"at most {limits.per_node} pods per node"
+        if limits.per_namespace is not None and self._namespaces.get(pod.namespace, 0) >= limits.per_namespace:
+            return f"at most {limits.per_namespace} pods per namespace"
+        if limits.total is not None and self._total >= limits.total:
+            return f"at most {limits.total} pods in all"
+        return self._workloads.refusal(pod)
+
+    def done(self, pod: PodInfo) -> None:
+        """Count an eviction."""
+        self._nodes[pod.node_name] = self._nodes.get(pod.node_name, 0) + 1
+        self._namespaces[pod.namespace] = self._namespaces.get(pod.namespace, 0) + 1
+        self._total += 1
+        self._workloads.done(pod)
+
+
+class DocumentCycle:
+    """One document over one snapshot."""
+
+    def __init__(self, compiled: CompiledDescheduler, snapshot: Snapshot, rows: Sequence[int]) -> None:
+        self.compiled = compiled
+        self.snapshot = snapshot
+        self.rows = rows
+        self.assigned = AssignedPods(snapshot)
+        self._fit = NodeFit(snapshot)
+        self._placements = PodPlacements(snapshot, rows, self._fit)
+        self._frame = snapshot.frame({})
+        self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(snapshot.now)}
+        self._facts: Facts | None = None
+        self._columns: dict[Program, Column] = {}
+
+    # Variables of expressions
+
+    def of_node(self, state: NodeState) -> RowBindings:
+        """Return the variables of a node."""
+        return RowBindings(dict(self._values), _OF_NODE, functools.partial(self._node_value, state))
+
+    def of_pod(self, state: NodeState, pod: PodInfo) -> RowBindings:
+        """Return the variables of a pod and its node."""
+        values = {
+            **self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod),
+            "placement": self._placements.of(pod),
+        }
+        return RowBindings(values, _OF_NODE, functools.partial(self._node_value, state))
+
+    def _aggregates(self) -> Facts:
+        """Return the aggregates; computed when one is first read, once per cycle."""
+        if self._facts is None:
+            self._facts = summarize_rows(self.compiled.aggregates, self._rows_of)
+        return self._facts
+
+    def _rows_of(self, aggregate: AggregateProgram) -> Iterator[RowBindings]:
+        for row in self.rows:
+            state = NodeState(row, self.snapshot.names[row])
+            if not self.is_meant(state):
+                continue
+            if aggregate.over is Over.NODES:
+                yield self.of_node(state)
+            else:
+                yield from (self.of_pod(state, pod) for pod in self.assigned.active(row))
+
+    def _node_value(self, state: NodeState, name: str) -> object:
+        if name == "aggregates":
+            return self._aggregates()
+        if state.row < 0:
+            raise EvaluationError(f"the node `{state.name}` of the pod is not known")
+        value = self._frame.row_value(name, state.row)
+        if name in ("usage", "estimated") and state.usage_change and not isinstance(value, Unmeasured):
+            changed: Any = value
+            return MeasuredList({
+                key: max(amount + state.usage_change.get(key, 0), 0) if isinstance(amount, int) else amount
+                for key, amount in changed.items()
+            })
+        if name == "requested" and state.requested_change:
+            changed = dict(value)  # type: ignore[call-overload]
+            for key, amount in state.requested_change.items():
+                changed[key] = changed.get(key, 0) + amount
+            return ResourceList(changed)
+        if name == "nodeInfo" and state.pods_change:
+            info: Any = value
+            return {**info, "pods": info["pods"] + state.pods_change}
+        return value
+
+    def pod_usage(self, state: NodeState, pod: PodInfo) -> Mapping[str, int]:
+        """Return a pod's measured usage; reading it is an error if there is none."""
+        metric = self.snapshot.row(state.row).metric if state.row >= 0 else None
+        fresh = state.row >= 0 and self.snapshot.is_fresh(state.row)
+        used = metric.pods.get(pod.key) if metric is not None and fresh else None
+        if used is None:
+            return _UNMEASURED
+        return MeasuredList(used)
+
+    # Nodes
+
+    def is_meant(self, state: NodeState) -> bool:
+        """Return whether the document matches the node."""
+        match = self.compiled.spec.match.nodes
+        labels = self.snapshot.node(state.row)["metadata"].get("labels") or {}
+        return match is None or match.accepts(state.name, labels)
+
+    def holds(self, program: Program, state: NodeState, evictor: Evictor, rule: str) -> bool:
+        """Return whether an expression is true for a node; a failure is recorded and counts as false."""
+        measured = self.snapshot.is_fresh(state.row)
+        if not measured and any(path[0] in _MEASURED for path in program.checked.reads):
+            message = f"without a metric, or with an expired one, `{rule}` is not evaluated"
+            evictor.observe(state.name, "unmeasured", message)
+            return False
+        try:
+            return self._answer(program, state) is True
+        except EvaluationError as error:
+            evictor.fail(rule, state.name, error.message)
+            return False
+
+    def _answer(self, program: Program, state: NodeState) -> object:
+        """Return an expression's value for a node; unchanged nodes are evaluated all at once."""
+        if state.changed:
+            return program.evaluate(self.of_node(state))
+        column = self._columns.get(program)
+        if column is None:
+            values = dict(self._values)
+            if "aggregates" in program.variables:
+                values["aggregates"] = self._aggregates()
+            column = evaluate(program, self.snapshot.frame(values), np.array(self.rows, dtype=np.intp))
+            self._columns[program] = column
+        if state.row in column.errors:
+            raise column.errors[state.row]
+        return bool(column.values[bisect.bisect_left(self.rows, state.row)])
+
+    def targets(self, evictor: Evictor, sources: set[int]) -> list[NodeState] | None:
+        """Return the nodes that may take pods, or None if the document requires no target."""
+        program = self.compiled.target
+        if program is None:
+            return None
+        found = []
+        for row in self.rows:
+            state = NodeState(row, self.snapshot.names[row])
+            if row not in sources and self.is_meant(state) and self.holds(program, state, evictor, "nodes.target"):
+                evictor.observe(state.name, "target")
+                found.append(state)
+        return found
+
+    def place(self, pod: PodInfo, targets: list[NodeState], evictor: Evictor) -> bool:
+        """Reserve room for a pod on the first target that takes it; a target that becomes too full is dropped.
+
+        The reservation stays even if the pod is not evicted in the end, to be safe.
+        """
+        program = self.compiled.target
+        assert program is not None
+        for target in tuple(targets):
+            if not self._fit.fits(pod, target.row, reserved=target.requested_change):
+                continue
+            home = self.snapshot.index.get(pod.node_name, -1)
+            usage = self.pod_usage(NodeState(home, pod.node_name), pod)
+            target.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, 1)
+            if not self.holds(program, target, evictor, "nodes.target"):
+                targets.remove(target)
+            return True
+        return False
+
+    def stays(self, state: NodeState, evictor: Evictor) -> bool:
+        """Return whether no more pods must leave the node: `until` is true, or failed."""
+        program = self.compiled.until
+        if program is None:
+            return False
+        try:
+            return program.evaluate(self.of_node(state)) is not False
+        except EvaluationError as error:
+            evictor.fail("until", state.name, error.message)
+            return True
+
+    def is_relieved(self, state: NodeState, pods: Iterable[PodInfo]) -> bool:
+        """Return whether `until` is true for the node without these pods; false if it fails."""
+        program = self.compiled.until
+        assert program is not None
+        without = NodeState(state.row, state.name, dict(state.usage_change), dict(state.requested_change),
+                            state.pods_change)
+        for pod in pods:
+            usage = self.pod_usage(state, pod)
+            without.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+        try:
+            return program.evaluate(self.of_node(without)) is True
+        except EvaluationError:
+            return False
+
+    def size(self, state: NodeState, pod: PodInfo) -> float:
+        """Return the share of the node's cpu and memory that a pod uses, or requests if it is not measured; 0..2."""
+        usage = self.pod_usage(state, pod)
+        amounts: Mapping[str, int] = pod.requests if isinstance(usage, Unmeasured) else dict(usage)
+        allocatable = self.snapshot.row(state.row).allocatable
+        return sum(
+            min(1.0, amounts.get(name, 0) / allocatable[name]) for name in ("cpu", "memory") if allocatable[name] > 0
+        )
+
+    # Pods
+
+    def is_chosen(self, state: NodeState, pod: PodInfo) -> bool:
+        """Return whether a pod meets all criteria on a node; raises `EvaluationError` if one fails."""
+        if not accepts_pod(self.compiled.spec.match.pods, pod, self.snapshot):
+            return False
+        bindings = self.of_pod(state, pod)
+        return all(rule.program.evaluate(bindings) is True
+                   for rule in (*self.compiled.match_conditions, *self.compiled.criteria))
+
+    def take_off_leaving(self, state: NodeState, evictor: Evictor) -> None:
+        """Subtract the pods that other plugins evicted in this cycle, so that a node is not relieved twice."""
+        for pod in self.assigned.active(state.row):
+            if evictor.is_leaving(pod):
+                usage = self.pod_usage(state, pod)
+                state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+
+    def candidates(self, state: NodeState, pods: Iterable[PodInfo], evictor: Evictor) -> list[PodInfo]:
+        """Return the pods that meet all criteria and that no filter vetoes."""
+        found = []
+        for pod in pods:
+            if evictor.is_leaving(pod) or not accepts_pod(self.compiled.spec.match.pods, pod, self.snapshot):
+                continue
+            if not all(self._is_true(rule, state, pod, evictor) for rule in self.compiled.match_conditions):
+                continue
+            if not all(self._is_true(rule, state, pod, evictor) for rule in self.compiled.criteria):
+                continue
+            if evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None:
+                found.append(pod)
+        return found
+
+    def _is_true(self, rule: Rule, state: NodeState, pod: PodInfo, evictor: Evictor) -> bool:
+        try:
+            return rule.program.evaluate(self.of_pod(state, pod)) is True
+        except EvaluationError as error:
+            evictor.fail(rule.name, pod.key, error.message)
+            evictor.keep(pod, Refusal(rule.name, f"`{rule.name}` failed: {error.message}", error=error))
+            return False
+
+    def veto(self, state: NodeState, pod: PodInfo) -> Refusal | None:
+        """Return why an EvictionFilter keeps the pod, or None."""
+        spec = self.compiled.spec
+        if not accepts_pod(spec.match.pods, pod, self.snapshot):
+            return None
+        if state.row >= 0 and not self.is_meant(state):
+            return None
+        for rule in (*self.compiled.match_conditions, *self.compiled.criteria):
+            is_condition = rule in self.compiled.match_conditions
+            try:
+                true = rule.program.evaluate(self.of_pod(state, pod)) is True
+            except EvaluationError as error:
+                # A failing criterion vetoes, unless the failure policy is to ignore it.
+                if spec.failure_policy is FailurePolicy.IGNORE:
+                    continue
+                return Refusal(rule.name, f"`{rule.name}` failed: {error.message}", error=error)
+            if not true:
+                return None if is_condition else Refusal(rule.name, self._message(rule, state, pod))
+        return None
+
+    def choice(self, state: NodeState, pod: PodInfo) -> EvictionChoice:
+        """Return how a pod leaves that the document matches; raises `EvaluationError`."""
+        compiled = self.compiled
+        if not accepts_pod(compiled.spec.match.pods, pod, self.snapshot):
+            return EvictionChoice()
+        if state.row >= 0 and not self.is_meant(state):
+            return EvictionChoice()
+        bindings = self.of_pod(state, pod)
+        if not all(rule.program.evaluate(bindings) is True for rule in compiled.match_conditions):
+            return EvictionChoice()
+        mode_of, seconds_of = compiled.eviction_mode, compiled.eviction_grace_period
+        mode = "" if mode_of is None else mode_of.evaluate(bindings)
+        seconds = -1 if seconds_of is None else seconds_of.evaluate(bindings)
+        if mode not in ("", *EvictionMode):
+            raise EvaluationError(f"`{mode}` is no mode of an eviction: return one of {', '.join(EvictionMode)}, or ''")
+        return EvictionChoice(
+            EvictionMode(str(mode)) if mode else None, seconds if isinstance(seconds, int) and seconds >= 0 else None,
+        )
+
+    def _message(self, rule: Rule, state: NodeState, pod: PodInfo) -> str:
+        if rule.message_program is not None:
+            try:
+                text = rule.message_program.evaluate(self.of_pod(state, pod))
+            except EvaluationError:
+                text = ""
+            if isinstance(text, str) and text:
+                return text
+        return rule.message or f"`{rule.name}` is not true of it"
+
+    def in_order(
+        self, pods: Sequence[tuple[NodeState, PodInfo]], evictor: Evictor,
+    ) -> list[tuple[NodeState, PodInfo]]:
+        """Return pods, with their nodes, in the order of the sort keys; a pod for which a key fails stays."""
+        sortable: list[tuple[tuple[Any, ...], tuple[NodeState, PodInfo]]] = []
+        for state, pod in pods:
+            bindings = self.of_pod(state, pod)
+            try:
+                sortable.append((sort_key(self.compiled.sort, bindings), (state, pod)))
+            except EvaluationError as error:
+                evictor.fail("sort", pod.key, error.message)
+                evictor.keep(pod, Refusal("sort", f"`sort` failed: {error.message}", error=error))
+        return [pair for _, pair in sorted(sortable, key=lambda each: each[0])]
+
+    @property
+    def chosen_by(self) -> str:
+        """The names of the criteria, which all candidates meet."""
+        return ", ".join(rule.name for rule in self.compiled.criteria) or "nodes.source"
+
+    def evict(self, state: NodeState, pod: PodInfo, evictor: Evictor, budget: DocumentBudget) -> bool:
+        """Evict a candidate within the document's limits; return whether it was evicted."""
+        over = budget.refusal(pod)
+        if over:
+            evictor.keep(pod, Refusal("limits", over), rule=self.chosen_by)
+            return False
+        messages = [text for rule in self.compiled.criteria if (text := self._reason(rule, state, pod))]
+        if not evictor.evict(pod, "; ".join(messages) or self.chosen_by, rule=self.chosen_by):
+            return False
+        budget.done(pod)
+        usage = self.pod_usage(state, pod)
+        state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+        return True
+
+    def _reason(self, rule: Rule, state: NodeState, pod: PodInfo) -> str:
+        if rule.message or rule.message_program is not None:
+            return self._message(rule, state, pod)
+        return ""
