@@ -26,7 +26,8 @@ _SLOTS: Final[Mapping[str, Mapping[str, Slot]]] = {
     },
     Kind.QOS.value: {"thresholds": Slot.THRESHOLD, "": Slot.THRESHOLD},
     Kind.DESCHEDULER.value: {
-        "source": Slot.SOURCE, "target": Slot.DESTINATION, "until": Slot.UNTIL, "criteria": Slot.CRITERIA,
+        "source": Slot.SOURCE, "target": Slot.DESTINATION, "fit": Slot.FIT, "ofTarget": Slot.ROOM, "ofPod": Slot.TAKEN,
+        "until": Slot.UNTIL, "criteria": Slot.CRITERIA,
         "sort": Slot.SORT, "mode": Slot.EVICTION_MODE, "gracePeriodSeconds": Slot.EVICTION_GRACE_PERIOD,
         "": Slot.CRITERIA,
     },
@@ -58,6 +59,8 @@ def slot_of(document: YamlNode, path: YamlPath) -> Slot:
         return _AGGREGATES.get((name, over.text if over is not None else "nodes"), Slot.QOS_PODS)
     if steps[1:2] == ["actions"]:
         return next((_ACTIONS[each] for each in steps if each in _ACTIONS), Slot.SETTING)
+    if name == Kind.DESCHEDULER.value and steps[1:3] == ["nodes", "sort"]:
+        return Slot.SOURCE_SORT
     table = _SLOTS.get(name, _SLOTS[Kind.SCHEDULER.value])
     return next((table[each] for each in steps if each in table), table[""])
 

@@ -50,7 +50,7 @@ every node)
 
 POINTS: Final = {
     "preFilter": Slot.PRE_FILTER, "filter": Slot.FILTER, "score": Slot.SCORE, "source": Slot.SOURCE,
-    "target": Slot.DESTINATION, "until": Slot.UNTIL,
+    "target": Slot.DESTINATION, "until": Slot.UNTIL, "room": Slot.ROOM,
 }
 """The supported points: their rows are nodes, or there is one result per decision."""
 

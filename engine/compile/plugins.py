@@ -41,6 +41,7 @@ from .programs import (
     ScoreProgram,
     ThresholdProgram,
 )
+from .room import compile_room
 
 _MEASURED: Final = frozenset(("usage", "estimated", "nodeMetric", "metricAge"))
 """The variables that are read from a NodeMetric."""
@@ -299,6 +300,9 @@ def _compile_descheduler(
         expressions.rules(spec.criteria, Slot.CRITERIA),
         compile_sort(expressions, spec.sort, Slot.SORT),
         expressions.optional(spec.until, Slot.UNTIL),
+        expressions.optional(spec.nodes.fit, Slot.FIT),
+        compile_room(spec.nodes.room, expressions),
+        compile_sort(expressions, spec.nodes.sort, Slot.SOURCE_SORT),
         expressions.optional(spec.eviction.mode, Slot.EVICTION_MODE),
         expressions.optional(spec.eviction.grace_period_seconds, Slot.EVICTION_GRACE_PERIOD),
     )

@@ -220,10 +220,19 @@ class CompiledQoS:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomPrograms:
+    """The room that targets share: maps of what a target adds, and of what a pod takes."""
+
+    of_target: Program
+    of_pod: Program
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledDescheduler:
     """A compiled DeschedulerPlugin.
 
-    `source`, `target` and `until` have one row per node; all others one per pod.
+    `source`, `target`, `until`, `source_sort` and what a target adds to `room` have one row per node, `fit` one per pod
+    and target; all others one per pod.
     """
 
     document: Document
@@ -238,6 +247,9 @@ class CompiledDescheduler:
     criteria: tuple[Rule, ...]
     sort: tuple[SortProgram, ...]
     until: Program | None
+    fit: Program | None = None
+    room: RoomPrograms | None = None
+    source_sort: tuple[SortProgram, ...] = ()
     eviction_mode: Program | None = None
     eviction_grace_period: Program | None = None
 

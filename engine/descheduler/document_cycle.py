@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,10 @@ from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
 from .placement import PodPlacements
 from .pods import AssignedPods, NodeFit
+from .room import Amounts, TargetsRoom, amounts_of_target
 from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
+
+T = TypeVar("T")
 
 _UNMEASURED: Final = Unmeasured("no metric of the pod, or an expired one")
 _MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric"))
@@ -124,13 +127,25 @@ class DocumentBudget:
         self._workloads.done(pod)
 
 
+@dataclass(slots=True)
+class Targets:
+    """The nodes that may take pods in a cycle, and the room that they share, if any."""
+
+    nodes: list[NodeState]
+    room: TargetsRoom | None
+
+
 class DocumentCycle:
     """One document over one snapshot."""
 
-    def __init__(self, compiled: CompiledDescheduler, snapshot: Snapshot, rows: Sequence[int]) -> None:
+    def __init__(
+        self, compiled: CompiledDescheduler, snapshot: Snapshot, rows: Sequence[int], leaving: Collection[str] = (),
+    ) -> None:
+        """`leaving` are the keys of pods that others evicted in this cycle: the nodes are seen without them."""
         self.compiled = compiled
         self.snapshot = snapshot
         self.rows = rows
+        self._leaving = frozenset(leaving)
         self.assigned = AssignedPods(snapshot)
         self._fit = NodeFit(snapshot)
         self._placements = PodPlacements(snapshot, rows, self._fit)
@@ -145,13 +160,13 @@ class DocumentCycle:
         """Return the variables of a node."""
         return RowBindings(dict(self._values), _OF_NODE, functools.partial(self._node_value, state))
 
-    def of_pod(self, state: NodeState, pod: PodInfo) -> RowBindings:
-        """Return the variables of a pod and its node."""
+    def of_pod(self, state: NodeState, pod: PodInfo, target: NodeState | None = None) -> RowBindings:
+        """Return the variables of a pod and its node, or of a pod and a node that may take it."""
         values = {
             **self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod),
             "placement": self._placements.of(pod),
         }
-        return RowBindings(values, _OF_NODE, functools.partial(self._node_value, state))
+        return RowBindings(values, _OF_NODE, functools.partial(self._node_value, target or state))
 
     def _aggregates(self) -> Facts:
         """Return the aggregates; computed when one is first read, once per cycle."""
@@ -161,13 +176,14 @@ class DocumentCycle:
 
     def _rows_of(self, aggregate: AggregateProgram) -> Iterator[RowBindings]:
         for row in self.rows:
-            state = NodeState(row, self.snapshot.names[row])
+            state = self.state(row)
             if not self.is_meant(state):
                 continue
             if aggregate.over is Over.NODES:
                 yield self.of_node(state)
             else:
-                yield from (self.of_pod(state, pod) for pod in self.assigned.active(row))
+                yield from (self.of_pod(state, pod) for pod in self.assigned.active(row)
+                            if pod.key not in self._leaving)
 
     def _node_value(self, state: NodeState, name: str) -> object:
         if name == "aggregates":
@@ -202,6 +218,19 @@ class DocumentCycle:
 
     # Nodes
 
+    def state(self, row: int) -> NodeState:
+        """Return a node as it is at the begin of the cycle, without the pods that others evicted."""
+        state = NodeState(row, self.snapshot.names[row])
+        for pod in self.assigned.active(row) if self._leaving else ():
+            if pod.key in self._leaving:
+                state.move(pod.requests, self._known_usage(state, pod), -1)
+        return state
+
+    def _known_usage(self, state: NodeState, pod: PodInfo) -> Mapping[str, int]:
+        """Return a pod's measured usage; nothing without a metric."""
+        usage = self.pod_usage(state, pod)
+        return {} if isinstance(usage, Unmeasured) else usage
+
     def is_meant(self, state: NodeState) -> bool:
         """Return whether the document matches the node."""
         match = self.compiled.spec.match.nodes
@@ -210,16 +239,29 @@ class DocumentCycle:
 
     def holds(self, program: Program, state: NodeState, evictor: Evictor, rule: str) -> bool:
         """Return whether an expression is true for a node; a failure is recorded and counts as false."""
-        measured = self.snapshot.is_fresh(state.row)
-        if not measured and any(path[0] in _MEASURED for path in program.checked.reads):
+        return self._said_of(state, evictor, rule, (program,), lambda: self._answer(program, state)) is True
+
+    def _said_of(
+        self, state: NodeState, evictor: Evictor, rule: str, programs: Iterable[Program], evaluate_: Callable[[], T],
+    ) -> T | None:
+        """Return what programs say of a node; None, and a note, if they failed or read a metric that it lacks."""
+        if not self.snapshot.is_fresh(state.row) and any(
+            path[0] in _MEASURED for program in programs for path in program.checked.reads
+        ):
             message = f"without a metric, or with an expired one, `{rule}` is not evaluated"
             evictor.observe(state.name, "unmeasured", message)
-            return False
+            return None
         try:
-            return self._answer(program, state) is True
+            return evaluate_()
         except EvaluationError as error:
             evictor.fail(rule, state.name, error.message)
-            return False
+            return None
+
+    def source_key(self, state: NodeState, evictor: Evictor) -> tuple[Any, ...] | None:
+        """Return the place of a source in the order of sources; None if a key failed."""
+        keys = self.compiled.source_sort
+        programs = [each.program for each in keys]
+        return self._said_of(state, evictor, "nodes.sort", programs, lambda: sort_key(keys, self.of_node(state)))
 
     def _answer(self, program: Program, state: NodeState) -> object:
         """Return an expression's value for a node; unchanged nodes are evaluated all at once."""
@@ -236,36 +278,70 @@ class DocumentCycle:
             raise column.errors[state.row]
         return bool(column.values[bisect.bisect_left(self.rows, state.row)])
 
-    def targets(self, evictor: Evictor, sources: set[int]) -> list[NodeState] | None:
+    def targets(self, evictor: Evictor, sources: set[int]) -> Targets | None:
         """Return the nodes that may take pods, or None if the document requires no target."""
-        program = self.compiled.target
-        if program is None:
+        target, room = self.compiled.target, self.compiled.room
+        if target is None:
             return None
-        found = []
+        found: list[NodeState] = []
+        added: list[Amounts] = []
         for row in self.rows:
-            state = NodeState(row, self.snapshot.names[row])
-            if row not in sources and self.is_meant(state) and self.holds(program, state, evictor, "nodes.target"):
-                evictor.observe(state.name, "target")
-                found.append(state)
-        return found
-
-    def place(self, pod: PodInfo, targets: list[NodeState], evictor: Evictor) -> bool:
-        """Reserve room for a pod on the first target that takes it; a target that becomes too full is dropped.
-
-        The reservation stays even if the pod is not evicted in the end, to be safe.
-        """
-        program = self.compiled.target
-        assert program is not None
-        for target in tuple(targets):
-            if not self._fit.fits(pod, target.row, reserved=target.requested_change):
+            state = self.state(row)
+            if row in sources or not self.is_meant(state) or not self.holds(target, state, evictor, "nodes.target"):
                 continue
-            home = self.snapshot.index.get(pod.node_name, -1)
-            usage = self.pod_usage(NodeState(home, pod.node_name), pod)
-            target.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, 1)
-            if not self.holds(program, target, evictor, "nodes.target"):
-                targets.remove(target)
-            return True
-        return False
+            if room is not None:
+                amounts = self._added(room.of_target, state, evictor)
+                if amounts is None:
+                    continue
+                added.append(amounts)
+            evictor.observe(state.name, "target")
+            found.append(state)
+        return Targets(found, None if room is None else TargetsRoom(added))
+
+    def _added(self, program: Program, state: NodeState, evictor: Evictor) -> Amounts | None:
+        return self._said_of(state, evictor, "nodes.room.ofTarget", (program,),
+                             lambda: amounts_of_target(program, self.of_node(state)))
+
+    def place(self, state: NodeState, pod: PodInfo, targets: Targets, evictor: Evictor) -> Amounts | Refusal:
+        """Return what a pod takes of the room that the targets share, or why it stays.
+
+        Without such a room it is reserved on the first target that takes the pod, and a target that becomes too full is
+        dropped. The reservation stays even if the pod is not evicted in the end, to be safe.
+        """
+        error: EvaluationError | None = None
+        for target in targets.nodes:
+            try:
+                if self._takes(target, state, pod):
+                    break
+            except EvaluationError as failure:
+                error = error or failure
+        else:
+            if error is None:
+                return Refusal("nodes.target", "no target node takes it")
+            return self._failed("nodes.fit", pod, error, evictor)
+        if targets.room is None:
+            target.move(pod.requests, self._known_usage(state, pod), 1)
+            assert self.compiled.target is not None
+            if not self.holds(self.compiled.target, target, evictor, "nodes.target"):
+                targets.nodes.remove(target)
+            return {}
+        assert self.compiled.room is not None
+        try:
+            return targets.room.amounts_of_pod(self.compiled.room.of_pod, self.of_pod(state, pod))
+        except EvaluationError as failure:
+            return self._failed("nodes.room.ofPod", pod, failure, evictor)
+
+    def _takes(self, target: NodeState, state: NodeState, pod: PodInfo) -> bool:
+        """Return whether a target takes a pod of a source; raises `EvaluationError` if `nodes.fit` fails."""
+        program = self.compiled.fit
+        if program is None:
+            return self._fit.fits(pod, target.row, reserved=target.requested_change)
+        return program.evaluate(self.of_pod(state, pod, target)) is True
+
+    def _failed(self, rule: str, pod: PodInfo, error: EvaluationError, evictor: Evictor) -> Refusal:
+        """Record that an expression failed for a pod, and return the refusal that keeps the pod."""
+        evictor.fail(rule, pod.key, error.message)
+        return Refusal(rule, f"`{rule}` failed: {error.message}", error=error)
 
     def stays(self, state: NodeState, evictor: Evictor) -> bool:
         """Return whether no more pods must leave the node: `until` is true, or failed."""
@@ -285,8 +361,7 @@ class DocumentCycle:
         without = NodeState(state.row, state.name, dict(state.usage_change), dict(state.requested_change),
                             state.pods_change)
         for pod in pods:
-            usage = self.pod_usage(state, pod)
-            without.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+            without.move(pod.requests, self._known_usage(state, pod), -1)
         try:
             return program.evaluate(self.of_node(without)) is True
         except EvaluationError:
@@ -311,13 +386,6 @@ class DocumentCycle:
         return all(rule.program.evaluate(bindings) is True
                    for rule in (*self.compiled.match_conditions, *self.compiled.criteria))
 
-    def take_off_leaving(self, state: NodeState, evictor: Evictor) -> None:
-        """Subtract the pods that other plugins evicted in this cycle, so that a node is not relieved twice."""
-        for pod in self.assigned.active(state.row):
-            if evictor.is_leaving(pod):
-                usage = self.pod_usage(state, pod)
-                state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
-
     def candidates(self, state: NodeState, pods: Iterable[PodInfo], evictor: Evictor) -> list[PodInfo]:
         """Return the pods that meet all criteria and that no filter vetoes."""
         found = []
@@ -336,8 +404,7 @@ class DocumentCycle:
         try:
             return rule.program.evaluate(self.of_pod(state, pod)) is True
         except EvaluationError as error:
-            evictor.fail(rule.name, pod.key, error.message)
-            evictor.keep(pod, Refusal(rule.name, f"`{rule.name}` failed: {error.message}", error=error))
+            evictor.keep(pod, self._failed(rule.name, pod, error, evictor))
             return False
 
     def veto(self, state: NodeState, pod: PodInfo) -> Refusal | None:
@@ -399,8 +466,7 @@ class DocumentCycle:
             try:
                 sortable.append((sort_key(self.compiled.sort, bindings), (state, pod)))
             except EvaluationError as error:
-                evictor.fail("sort", pod.key, error.message)
-                evictor.keep(pod, Refusal("sort", f"`sort` failed: {error.message}", error=error))
+                evictor.keep(pod, self._failed("sort", pod, error, evictor))
         return [pair for _, pair in sorted(sortable, key=lambda each: each[0])]
 
     @property
@@ -418,8 +484,7 @@ class DocumentCycle:
         if not evictor.evict(pod, "; ".join(messages) or self.chosen_by, rule=self.chosen_by):
             return False
         budget.done(pod)
-        usage = self.pod_usage(state, pod)
-        state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+        state.move(pod.requests, self._known_usage(state, pod), -1)
         return True
 
     def _reason(self, rule: Rule, state: NodeState, pod: PodInfo) -> str:

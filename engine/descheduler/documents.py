@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
@@ -15,7 +16,7 @@ from koordpolicy.engine.documents.specs import EvictionLimits
 from koordpolicy.engine.framework.descheduler import EvictionChoice, Evictor
 from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
-from .document_cycle import DocumentBudget, DocumentCycle, NodeState
+from .document_cycle import DocumentBudget, DocumentCycle, NodeState, Targets
 from .proof.cover import MOST_TESTS, fewest
 
 
@@ -89,7 +90,7 @@ class DocumentPlugin:
 
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods of any phase that meet all criteria, from the nodes that are sources (all without one)."""
-        cycle = self._at(snapshot, rows)
+        cycle = self._at(snapshot, rows, evictor.leaving())
         budget = DocumentBudget(self._compiled, snapshot)
         found = (
             (state, cycle.candidates(state, cycle.assigned.all(state.row), evictor))
@@ -106,7 +107,7 @@ class DocumentPlugin:
 
     def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Move pods off the sources, as long as a target takes them and `until` is false."""
-        cycle = self._at(snapshot, rows)
+        cycle = self._at(snapshot, rows, evictor.leaving())
         sources = self._sources(cycle, evictor)
         targets = cycle.targets(evictor, {state.row for state in sources})
         budget = DocumentBudget(self._compiled, snapshot)
@@ -115,16 +116,19 @@ class DocumentPlugin:
             left = [pod for _, pod in cycle.in_order([(state, pod) for pod in candidates], evictor)]
             chosen, refused = self._chosen(cycle, state, left), 0
             while left:
-                if cycle.stays(state, evictor):
+                stop = _stop(cycle, state, targets, evictor)
+                if stop is not None:
                     for other in left:
-                        stop = Refusal("until", f"node `{state.name}` needs to give up no more pods")
                         evictor.keep(other, stop, rule=cycle.chosen_by)
                     break
                 pod, was_chosen = (chosen[0], True) if chosen else (left[0], False)
                 left, chosen = [each for each in left if each is not pod], chosen[1:]
-                if targets is not None and not cycle.place(pod, targets, evictor):
-                    evictor.keep(pod, Refusal("nodes.target", "no target node takes it"), rule=cycle.chosen_by)
+                placed = {} if targets is None else cycle.place(state, pod, targets, evictor)
+                if isinstance(placed, Refusal):
+                    evictor.keep(pod, placed, rule=cycle.chosen_by)
                 elif cycle.evict(state, pod, evictor, budget):
+                    if targets is not None and targets.room is not None:
+                        targets.room.take(placed)
                     continue
                 if was_chosen:
                     refused += 1
@@ -186,20 +190,21 @@ class DocumentPlugin:
                 return EvictionChoice()
             raise
 
-    def _at(self, snapshot: Snapshot, rows: Rows | None) -> DocumentCycle:
+    def _at(self, snapshot: Snapshot, rows: Rows | None, leaving: Collection[str] = ()) -> DocumentCycle:
         if self._latest is None or self._latest[0] is not snapshot or rows is not None:
             chosen = range(snapshot.size) if rows is None else [int(row) for row in rows]
-            self._latest = snapshot, DocumentCycle(self._compiled, snapshot, chosen)
+            self._latest = snapshot, DocumentCycle(self._compiled, snapshot, chosen, leaving)
         return self._latest[1]
 
     def _sources(self, cycle: DocumentCycle, evictor: Evictor) -> list[NodeState]:
-        compiled, found = self._compiled, []
+        """Return the sources, in the order of `nodes.sort`."""
+        compiled = self._compiled
+        found: list[tuple[tuple[Any, ...], NodeState]] = []
         anomaly = compiled.spec.nodes.anomaly
         for row in cycle.rows:
-            state = NodeState(row, cycle.snapshot.names[row])
+            state = cycle.state(row)
             if not cycle.is_meant(state):
                 continue
-            cycle.take_off_leaving(state, evictor)
             is_source = compiled.source is None or cycle.holds(compiled.source, state, evictor, "nodes.source")
             if anomaly is not None:
                 now, timeout = cycle.snapshot.now, anomaly.timeout_ns
@@ -210,8 +215,17 @@ class DocumentPlugin:
                     message = f"a source in {seen} of {anomaly.consecutive} cycles in a row"
                     evictor.observe(state.name, "waiting", message)
                     continue
-            if is_source:
+            key = cycle.source_key(state, evictor) if is_source else None
+            if key is not None:
                 if compiled.source is not None:
                     evictor.observe(state.name, "source")
-                found.append(state)
-        return found
+                found.append((key, state))
+        return [state for _, state in sorted(found, key=lambda each: each[0])]
+
+
+def _stop(cycle: DocumentCycle, state: NodeState, targets: Targets | None, evictor: Evictor) -> Refusal | None:
+    """Return why no more pods leave a source: it gave up enough, or the targets have no more room."""
+    if cycle.stays(state, evictor):
+        return Refusal("until", f"node `{state.name}` needs to give up no more pods")
+    used_up = targets.room.refusal() if targets is not None and targets.room is not None else ""
+    return Refusal("nodes.room", used_up) if used_up else None

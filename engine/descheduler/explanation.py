@@ -240,6 +240,9 @@ def _document(look: _Look, running: RunningPlugin, point: str) -> tuple[str, str
     if all(each.key != pod.key for each in pods):
         return "not chosen", "it has finished, or is leaving already", ()
     if source is not None and "source" not in roles:
+        if any((each.plugin, each.rule, each.subject) == (running.name, "nodes.sort", pod.node_name)
+               for each in look.result.failures):
+            return "not source", f"{pod.node_name} has no place in the order of sources", above
         return "stays", f"what others evict from {pod.node_name} in this cycle is enough for it", above
     return "stays", "others came first, and `until` is true of its node", above
 

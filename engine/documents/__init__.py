@@ -63,6 +63,7 @@ from .specs import PluginSpec as PluginSpec
 from .specs import PodMatch as PodMatch
 from .specs import QoSSpec as QoSSpec
 from .specs import Resctrl as Resctrl
+from .specs import RoomExpressions as RoomExpressions
 from .specs import SchedulerSpec as SchedulerSpec
 from .specs import ScoreItem as ScoreItem
 from .specs import SelectorOperator as SelectorOperator

@@ -60,6 +60,7 @@ from .specs import (
     PodMatch,
     QoSSpec,
     Resctrl,
+    RoomExpressions,
     SchedulerSpec,
     ScoreItem,
     SelectorOperator,
@@ -562,14 +563,10 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
             "missing-field",
         )
     nodes, limits, eviction = fields.sub("nodes"), fields.sub("limits"), fields.sub("eviction")
-    anomaly = nodes.sub("anomaly") if nodes else None
     return DeschedulerSpec(
         **_common(fields),
         type=kind,
-        nodes=NodeRoles(
-            nodes.expression("source"), nodes.expression("target"),
-            Anomaly(anomaly.whole("consecutive"), anomaly.duration("timeout")) if anomaly is not None else None,
-        ) if nodes else NodeRoles(),
+        nodes=_node_roles(nodes) if nodes else NodeRoles(),
         criteria=fields.each("criteria", _criterion),
         sort=fields.each("sort", _sort),
         sort_scope=SortScope(fields.value("sortScope")),
@@ -582,6 +579,23 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
         eviction=EvictionExpressions(
             eviction.expression("mode"), eviction.expression("gracePeriodSeconds"),
         ) if eviction else EvictionExpressions(),
+    )
+
+
+def _node_roles(nodes: _Fields) -> NodeRoles:
+    for name in ("fit", "room"):
+        if name in nodes.node.fields and "target" not in nodes.node.fields:
+            nodes.problem(
+                f"`{name}` is about targets, and there is no `target`", nodes.place(name),
+                "add `target`, which says what nodes may take pods", "missing-field",
+            )
+    anomaly, room = nodes.sub("anomaly"), nodes.sub("room")
+    return NodeRoles(
+        nodes.expression("source"), nodes.expression("target"),
+        Anomaly(anomaly.whole("consecutive"), anomaly.duration("timeout")) if anomaly is not None else None,
+        nodes.expression("fit"),
+        RoomExpressions(room.required("ofTarget"), room.required("ofPod")) if room is not None else None,
+        nodes.each("sort", _sort),
     )
 
 

@@ -474,12 +474,26 @@ class Anomaly:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomExpressions:
+    """Amounts that all targets together may still take: maps of what a target adds, and of what a pod takes."""
+
+    of_target: Expression
+    of_pod: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRoles:
-    """The nodes that pods leave (`source`) and those that may take them (`target`); None means no condition."""
+    """The nodes that pods leave (`source`) and those that may take them (`target`); None means no condition.
+
+    `fit` says whether a target takes a pod (None: labels, taints and requests), `sort` is the order of the sources.
+    """
 
     source: Expression | None = None
     target: Expression | None = None
     anomaly: Anomaly | None = None
+    fit: Expression | None = None
+    room: RoomExpressions | None = None
+    sort: tuple[SortKey, ...] = ()
 
 
 class SortScope(enum.Enum):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile.programs import SortProgram
 from koordpolicy.engine.documents import SortOrder
 
@@ -12,9 +14,11 @@ from koordpolicy.engine.documents import SortOrder
 def sort_key(programs: Iterable[SortProgram], bindings: Mapping[str, object]) -> tuple[Any, ...]:
     """Return a key that sorts by the programs in turn, ascending or descending, for strings and numbers.
 
-    Raises `EvaluationError` if a program has no value.
+    Raises `EvaluationError` if a program has no value, or one that is not a number: that has no place in an order.
     """
-    values = ((each.order, each.program.evaluate(bindings)) for each in programs)
+    values = [(each.order, each.program.evaluate(bindings)) for each in programs]
+    if any(isinstance(value, float) and math.isnan(value) for _, value in values):
+        raise EvaluationError("a value is not a number")
     return tuple(_Reversed(value) if order is SortOrder.DESCENDING else value for order, value in values)
 
 

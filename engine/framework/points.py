@@ -486,6 +486,10 @@ class Slot(enum.Enum):
     QOS_PODS = "aggregates over the node's pods"
     SOURCE = "nodes.source"
     DESTINATION = "nodes.target"
+    FIT = "nodes.fit"
+    ROOM = "nodes.room.ofTarget"
+    TAKEN = "nodes.room.ofPod"
+    SOURCE_SORT = "nodes.sort"
     UNTIL = "until"
     CRITERIA = "criteria"
     SORT = "sort"
@@ -498,6 +502,7 @@ class Slot(enum.Enum):
 NUMBER: Final = (INT, DOUBLE)
 KEY: Final = (STRING, INT, BOOL)
 ORDERED: Final = (INT, DOUBLE, STRING, BOOL)
+AMOUNTS: Final = (map_of(STRING, INT), map_of(STRING, DOUBLE), RESOURCE_LIST.type, MEASURED_LIST.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,6 +560,17 @@ SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
     Slot.DESTINATION: SlotSpec(
         _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "the node is not a target", "the node is not a target",
     ),
+    Slot.FIT: SlotSpec(
+        _D, "pod and target", _PODS_OF_NODE, (BOOL,), "the target does not take the pod",
+        "the target does not take the pod",
+    ),
+    Slot.ROOM: SlotSpec(
+        _D, "node", (*_NODE_OF_CLUSTER, *_NOW), AMOUNTS, "the node is not a target", "the node is not a target",
+    ),
+    Slot.TAKEN: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, AMOUNTS, _STAYS, _STAYS),
+    Slot.SOURCE_SORT: SlotSpec(
+        _D, "node", (*_NODE_OF_CLUSTER, *_NOW), ORDERED, "the node is not a source", "the node is not a source",
+    ),
     Slot.UNTIL: SlotSpec(
         _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "no more pods of the node are evicted",
         "no more pods of the node are evicted",
@@ -608,7 +624,8 @@ POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
     Point.DESCHEDULE: PointSpec(_D, "Evicts single pods that violate a policy.", (Slot.CRITERIA, Slot.SORT)),
     Point.BALANCE: PointSpec(
         _D, "Evicts pods to balance nodes.",
-        (Slot.SOURCE, Slot.DESTINATION, Slot.CRITERIA, Slot.SORT, Slot.UNTIL),
+        (Slot.SOURCE, Slot.DESTINATION, Slot.FIT, Slot.ROOM, Slot.TAKEN, Slot.SOURCE_SORT, Slot.CRITERIA, Slot.SORT,
+         Slot.UNTIL),
     ),
     Point.EVICTION_FILTER: PointSpec(_D, "Checks whether a pod may be evicted by any plugin.",
                                      (Slot.CRITERIA, Slot.EVICTION_MODE, Slot.EVICTION_GRACE_PERIOD)),

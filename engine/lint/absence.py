@@ -65,6 +65,7 @@ _SLOTS_OF_QOS: Final = {
 }
 _SLOTS_OF_DESCHEDULER: Final = {
     "condition": Slot.CRITERIA, "source": Slot.SOURCE, "destination": Slot.DESTINATION, "until": Slot.UNTIL,
+    "fit": Slot.FIT, "room": Slot.ROOM, "taken": Slot.TAKEN, "source sort": Slot.SOURCE_SORT,
     "criterion": Slot.CRITERIA, "sort": Slot.SORT, "eviction mode": Slot.EVICTION_MODE,
     "grace period": Slot.EVICTION_GRACE_PERIOD,
 }

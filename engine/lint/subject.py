@@ -210,10 +210,13 @@ def _placed(compiled: Compiled) -> Iterator[Placed]:
         yield from _rules("condition", compiled.match_conditions)
         for role, program in (
             ("source", compiled.source), ("destination", compiled.target), ("until", compiled.until),
+            ("fit", compiled.fit), ("room", None if compiled.room is None else compiled.room.of_target),
+            ("taken", None if compiled.room is None else compiled.room.of_pod),
         ):
             if program is not None:
                 yield Placed(role, program.checked, role)
         yield from _rules("criterion", compiled.criteria)
+        yield from (Placed("source sort", each.program.checked) for each in compiled.source_sort)
         yield from (Placed("sort", each.program.checked) for each in compiled.sort)
         for role, program in (
             ("eviction mode", compiled.eviction_mode), ("grace period", compiled.eviction_grace_period),

@@ -36,6 +36,7 @@ from koordpolicy.engine.cel.syntax.ast import (
 )
 from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, INT, STRING, TIMESTAMP
 from koordpolicy.engine.compile import AggregateProgram, CgroupProgram, Compiled, CompiledQoS, EvictProgram
+from koordpolicy.engine.compile.room import entries
 from koordpolicy.engine.documents import AggregateFunction, Normalize, ScoreItem
 from koordpolicy.engine.framework.points import unit_of_field, unit_of_resource
 
@@ -485,6 +486,7 @@ def wrong_units(subject: LintSubject) -> Iterator[Violation]:
     if subject.compiled is None:
         return
     units = Units(subject)
+    room: dict[str, Measure | None] = {}
     for placed in subject.everything:
         if placed.role == "message":
             continue
@@ -494,7 +496,9 @@ def wrong_units(subject: LintSubject) -> Iterator[Violation]:
         if placed.role == "variable":
             units.learn(placed.name, measure)
         result = _of_result(placed, measure, subject.compiled)
-        for each in (*walk.found, *((_UnitFinding(checked.root, result),) if result is not None else ())):
+        of_parts = tuple(walk.found)
+        of_whole = (_UnitFinding(checked.root, result),) if result is not None else ()
+        for each in (*of_parts, *of_whole, *_of_amounts(placed, walk, room)):
             yield Violation(
                 each.fault.message, placed.span(each.node), each.fault.help,
                 fix=functools.partial(_written, placed, each) if each.fault.meant else None,
@@ -520,8 +524,28 @@ def _of_result(placed: Placed, measure: Measure | None, compiled: Compiled) -> U
     if placed.role == "setting" and str(placed.item).endswith("Percent") and measure.is_share and measure.of_whole \
             and measure.factor == ONE:
         return UnitFault(f"`{placed.item}` is a fraction of 1 here, and percent are expected", "multiply by 100")
-    expected = _expected(placed, compiled)
-    if expected is None or measure.loose:
+    return _unexpected(measure, _expected(placed, compiled))
+
+
+def _of_amounts(placed: Placed, walk: _Walk, room: dict[str, Measure | None]) -> Iterator[_UnitFinding]:
+    """Yield the entries of the room of targets, and of what a pod takes, that are in another unit than expected.
+
+    That is the unit of the resource with the entry's name, else that of the entry of `room`, where targets' are kept.
+    """
+    if placed.role not in ("room", "taken"):
+        return
+    for name, (_, value) in (entries(placed.checked.root) or {}).items():
+        measure, expected = walk.measure(value), amount(unit_of_resource(name)) or room.get(name)
+        if placed.role == "room":
+            room[name] = measure
+        fault = None if measure is None else _unexpected(measure, expected)
+        if fault is not None:
+            yield _UnitFinding(value, fault)
+
+
+def _unexpected(measure: Measure, expected: Measure | None) -> UnitFault | None:
+    """Return the fault of a number where an amount in another unit is expected; None if all is well, or not known."""
+    if expected is None or expected.loose or measure.loose:
         return None
     if measure.dimensions != expected.dimensions:
         if not measure.is_share and not measure.dimension:

@@ -787,6 +787,8 @@ class _Checker(Unifier):
         elif type_ == DYN:
             convert = next((each.name for each in allowed if each.name in ("int", "double", "string")), "")
             help_ = f"its type is only known at run time: write `{convert}(...)`" if convert else ""
+        elif type_ in _NUMBERS and any(each.name == "map" for each in allowed):
+            help_ = "write a map with a name for the number, such as `{'cpu': ...}`"
         elif BOOL in allowed and type_ in (INT, UINT, DOUBLE, STRING):
             help_ = "compare it with something"
         elif type_ == BOOL and not _NUMBERS.isdisjoint(allowed):

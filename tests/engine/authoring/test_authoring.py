@@ -121,6 +121,13 @@ def test_slots_of_other_kinds_have_their_own_variables():
     other = f"{HEAD}kind: DeschedulerPlugin\nspec:\n  EXPR\n"
     assert labels(other.replace("EXPR", "sort: [{expression: podInfo.prio@}]")) == ["priority", "priorityBand"]
     assert labels(other.replace("EXPR", "nodes: {source: podInf@}")) == []
+    assert labels(other.replace("EXPR", "nodes: {fi@}")) == ["fit"]
+    assert labels(other.replace("EXPR", "nodes: {room: {of@}}")) == ["ofPod", "ofTarget"]
+    assert labels(other.replace("EXPR", "nodes: {sort: [{expression: podInf@}]}")) == []
+    assert labels(other.replace("EXPR", "nodes: {sort: [{expression: nodeInfo.unsch@}]}")) == ["unschedulable"]
+    assert labels(other.replace("EXPR", "nodes: {room: {ofTarget: podUs@}}")) == []
+    assert labels(other.replace("EXPR", "nodes: {room: {ofPod: podUs@}}")) == ["podUsage"]
+    assert labels(other.replace("EXPR", "nodes: {fit: podUs@}")) == ["podUsage"]
 
 
 def hover(expression: str) -> str:

@@ -77,6 +77,138 @@ def test_a_pod_that_no_target_takes_stays(cycle):
     assert kept(cycle(objects, drain())) == {"a": ("drain", "nodes.target"), "b": ("drain", "nodes.target")}
 
 
+NODES = "  criteria:"
+
+
+def balance(*fields: str, extra: str = "limits: {total: 50}") -> str:
+    """`drain` without `until`, with more fields of `nodes`."""
+    text = drain(extra).replace('  until: "usage.cpu * 100 / allocatable.cpu <= 70"\n', "")
+    return text.replace(NODES, "".join(f"    {each}\n" for each in fields) + NODES)
+
+
+def two_hot(*more: dict) -> list[dict]:
+    return [
+        node("hot"), node("hotter"), node("cold"), node("cool"),
+        pod("a", "hot"), pod("b", "hot"), pod("c", "hotter"), pod("d", "hotter"),
+        metric("hot", {"a": "4000m", "b": "4100m"}), metric("hotter", {"c": "4500m", "d": "4400m"}),
+        metric("cold", {}, "0m"), metric("cool", {}, "1000m"), *more,
+    ]
+
+
+def room_of(expression: str) -> str:
+    return f"""room: {{ofTarget: "{{'cpu': {expression}}}", ofPod: "{{'cpu': podUsage.cpu}}"}}"""
+
+
+ORDER = "sort: [{expression: usage.cpu, order: Descending}]"
+ROOM = """room: {ofTarget: "{'cpu': 5000 - usage.cpu}", ofPod: "{'cpu': podUsage.cpu}"}"""
+
+
+def test_pods_leave_the_sources_in_their_order_and_without_one_in_that_of_names(cycle):
+    assert evicted(cycle(two_hot(), balance(ORDER, extra="limits: {perNode: 1}"))) == ["c", "b"]
+    assert evicted(cycle(two_hot(), balance(extra="limits: {perNode: 1}"))) == ["b", "c"]
+
+
+def test_pods_leave_as_long_as_the_targets_together_have_room(cycle):
+    result = cycle(two_hot(), balance(ORDER, ROOM))
+    assert evicted(result) == ["c", "d", "b"]
+    assert [(each.pod, each.stopped_rule, each.message) for each in result.kept] == [
+        ("d/a", "nodes.room", "the targets have no room for more `cpu`: pods took 13000 of 9000"),
+    ]
+
+
+def test_a_pod_must_still_fit_on_a_target_unless_the_document_says_otherwise(cycle):
+    objects = two_hot(pod("ssd", "hotter", nodeSelector={"disk": "ssd"}))
+    objects = [each if each["metadata"]["name"] != "hotter" or each["kind"] != "NodeMetric"
+               else metric("hotter", {"c": "4500m", "ssd": "4600m"}) for each in objects]
+    assert kept(cycle(objects, balance(ORDER, ROOM)))["ssd"] == ("drain", "nodes.target")
+    assert evicted(cycle(objects, balance(ORDER, ROOM, "fit: 'true'")))[0] == "ssd"
+
+
+def test_a_target_that_takes_the_pod_by_the_document_is_filled_alone_without_a_room(cycle):
+    fit = "fit: node.metadata.name == 'cold' && podUsage.cpu > 4200"
+    result = cycle(two_hot(), balance(ORDER, fit))
+    # A target is dropped when it is none any more: `cold` with one of these pods is not below 50 percent twice.
+    assert (evicted(result), kept(result)) == (["c", "d"], {
+        "b": ("drain", "nodes.target"), "a": ("drain", "nodes.target"),
+    })
+
+
+def test_pods_that_were_evicted_before_are_on_no_target_and_in_no_aggregate(cycle):
+    first = """apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: first}
+spec: {type: Deschedule, criteria: [{name: old, expression: podInfo.name == 'old'}]}
+"""
+    text = balance("fit: 'true'", """room: {ofTarget: "{'pods': 2 - nodeInfo.pods}", ofPod: "{'pods': 1}"}""", extra=(
+        "aggregates: [{name: pods, over: pods, function: count}, {name: most, over: nodes, function: max, "
+        "expression: nodeInfo.pods}]"
+    )).replace(
+        SOURCE, "nodeInfo.pods > 1 && aggregates.pods == 3 && aggregates.most == 2",
+    )
+    objects = hot(pod("a", "hot"), pod("b", "hot"), pod("old", "cold"), pod("young", "cold"),
+                  used={"a": "300m", "b": "200m"})
+    assert evicted(cycle(objects, first, text)) == ["old", "a"]
+    assert evicted(cycle(objects, text)) == []
+
+
+@pytest.mark.parametrize(("field", "failure", "roles"), [
+    # A source without a place in the order is none; the other source goes on.
+    ("sort: [{expression: \"double(usage.cpu) / (node.metadata.name == 'hot' ? 0.0 : 1.0) * 0.0\"}]",
+     ("nodes.sort", "hot", "a value is not a number"), {"hotter": "source", "cold": "target", "cool": "target"}),
+    ("sort: [{expression: \"node.metadata.labels['of-hotter']\"}]",
+     ("nodes.sort", "hot", "no such key: of-hotter"), {"hotter": "source", "cold": "target", "cool": "target"}),
+    (room_of("node.metadata.name == 'cold' ? 1.0 / 0.0 : 9000.0"),
+     ("nodes.room.ofTarget", "cold", "`cpu` is inf: return a finite number"),
+     {"hot": "source", "hotter": "source", "cool": "target"}),
+    (room_of("node.metadata.name == 'cold' ? 0.0 / 0.0 : 9000.0"),
+     ("nodes.room.ofTarget", "cold", "`cpu` is nan: return a finite number"),
+     {"hot": "source", "hotter": "source", "cool": "target"}),
+    (room_of("node.metadata.name == 'cold' ? 1 / 0 : 9000"),
+     ("nodes.room.ofTarget", "cold", "division by zero"), {"hot": "source", "hotter": "source", "cool": "target"}),
+    (room_of("node.metadata.name == 'cold' ? dyn('much') : dyn(9000)"),
+     ("nodes.room.ofTarget", "cold", "`cpu` is no number: return a map of numbers"),
+     {"hot": "source", "hotter": "source", "cool": "target"}),
+])
+def test_an_expression_that_fails_on_a_node_costs_only_that_node(cycle, field, failure, roles):
+    objects = two_hot()
+    objects[1]["metadata"]["labels"]["of-hotter"] = "a"
+    result = cycle(objects, balance(field))
+    assert {(each.rule, each.subject, each.message) for each in result.failures} == {failure}
+    assert {each.node: each.role for each in result.node_notes} == roles
+    assert evicted(result)
+
+
+@pytest.mark.parametrize(("of_pod", "message"), [
+    ("{'cpu': podInfo.name == 'c' ? 0.0 / 0.0 : 1.0}", "`cpu` is nan: return a finite number"),
+    ("{'cpu': podInfo.name == 'c' ? -1 : 1}", "a pod takes -1 of `cpu`: return 0 or more"),
+    ("{'cpu': int(podInfo.name == 'c' ? 'x' : '1')}", "type conversion error from 'string' to 'int'"),
+])
+def test_a_pod_that_takes_nobody_knows_what_stays(cycle, of_pod, message):
+    room = f"""room: {{ofTarget: "{{'cpu': 9000}}", ofPod: "{of_pod}"}}"""
+    result = cycle(two_hot(), balance(ORDER, room, "fit: 'true'"))
+    assert [(each.rule, each.subject, each.message) for each in result.failures] == [
+        ("nodes.room.ofPod", "d/c", message),
+    ]
+    assert (evicted(result), kept(result)) == (["d", "b", "a"], {"c": ("drain", "nodes.room.ofPod")})
+
+
+def test_a_fit_that_fails_for_all_targets_keeps_the_pod_and_is_told_once(cycle):
+    fit = "fit: \"node.metadata.labels[podInfo.name == 'c' ? 'x' : 'name'] != 'x'\""
+    result = cycle(two_hot(), balance(ORDER, fit))
+    assert [(each.rule, each.subject, each.message) for each in result.failures] == [
+        ("nodes.fit", "d/c", "no such key: x"),
+    ]
+    assert kept(result)["c"] == ("drain", "nodes.fit")
+    assert "c" not in evicted(result)
+
+
+def test_a_room_that_is_less_than_nothing_keeps_all_pods(cycle):
+    room = """room: {ofTarget: "{'cpu': -100, 'memory': 1000}", ofPod: requests}"""
+    result = cycle(two_hot(), balance(ORDER, room))
+    assert evicted(result) == []
+    assert {each.message for each in result.kept} == {"the targets have no room for `cpu`: they add up to -200"}
+
+
 def test_nodes_that_nobody_measured_lately_are_neither_source_nor_target(cycle):
     objects = hot(pod("a", "hot"), used={"a": "9000m"}, targets={})
     objects += [node("old"), node("never"), metric("old", {}, "0", moment="2026-01-01T11:00:00Z")]

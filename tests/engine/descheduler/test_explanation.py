@@ -133,6 +133,24 @@ def test_limits_targets_and_until_are_told():
     assert done[4] == "  stays       drain: chosen by small, but node `hot` needs to give up no more pods"
 
 
+def test_a_room_of_the_targets_that_is_used_up_is_told():
+    evicted, lines = told([*OBJECTS, pod("first", "hot")], nodes={
+        **SPEC["nodes"],
+        "room": {"ofTarget": "{'cpu': 3000 - usage.cpu, 'pods': 2 - nodeInfo.pods}", "ofPod": "{'cpu': 0, 'pods': 1}"},
+    }, criteria=[{"name": "any", "expression": "true"}], sort=[{"expression": "podInfo.name"}])
+    assert not evicted
+    assert lines[4] == (
+        "  stays       drain: chosen by any, but the targets have no room for more `pods`: pods took 1 of 1"
+    )
+
+
+def test_a_source_without_a_place_in_the_order_says_so():
+    evicted, lines = told(nodes={**SPEC["nodes"], "sort": [{"expression": "1 / (usage.cpu - 3600)"}]})
+    assert not evicted
+    assert lines[4] == "  not source  drain: hot has no place in the order of sources"
+    assert "failed      nodes.sort: division by zero" in [each.strip() for each in lines]
+
+
 def test_a_veto_says_its_rule_and_its_values():
     veto = ("keep-web", {"type": "EvictionFilter", "criteria": [
         {"name": "no-web", "expression": "!('app' in pod.metadata.labels)", "message": "web pods stay"}]})

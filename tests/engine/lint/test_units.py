@@ -328,6 +328,26 @@ def test_what_a_target_yields_must_be_in_its_unit(target: str, message: str):
     assert [each[1] for each in wrong(text)] == ([message] if message else [])
 
 
+@pytest.mark.parametrize(("of_target", "of_pod", "messages"), [
+    ("{'cpu': allocatable.cpu - usage.cpu, 'memory': allocatable.memory}", "{'cpu': podUsage.cpu, 'memory': 1}", []),
+    ("{'cpu': allocatable.cpu * 80 / 100}", "{'cpu': podUsage.cpu / 1000}",
+     ["milli-cores are expected here, and this is in cores"]),
+    ("{'cpu': usage.cpu * 100 / allocatable.cpu}", "{'cpu': podUsage.memory}", [
+        "milli-cores are expected here, and this is a percentage",
+        "milli-cores are expected here, and this is in bytes",
+    ]),
+    ("{'load': allocatable.cpu - usage.cpu}", "{'load': requests.memory}",
+     ["milli-cores are expected here, and this is in bytes"]),
+    ("{'load': allocatable.cpu - usage.cpu}", "{'load': requests.cpu}", []),
+])
+def test_what_a_target_adds_to_the_room_and_a_pod_takes_must_be_in_one_unit(of_target, of_pod, messages):
+    text = scheduler_policy(
+        "type: Balance\nnodes:\n  source: 'true'\n  target: 'true'\n  room:\n"
+        f'    ofTarget: "{of_target}"\n    ofPod: "{of_pod}"',
+    ).replace("SchedulerPlugin", "DeschedulerPlugin")
+    assert [each[1] for each in wrong(text)] == messages
+
+
 @pytest.mark.parametrize(("action", "message"), [
     ('cpuBurst: {sharePoolThresholdPercent: "double(usage.cpu) / double(allocatable.cpu)"}',
      "`sharePoolThresholdPercent` is a fraction of 1 here, and percent are expected"),
