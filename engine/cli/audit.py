@@ -19,6 +19,7 @@ from .composition import (
     all_lacks,
     cluster_of,
     descheduler_configuration,
+    knows_scheduler,
     moment_of,
     registry_of,
     settings_in,
@@ -80,7 +81,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     warn_of_settings(settings_in(cluster), (registry,))
     with progress("auditing", _STEPS) as done:
         found = audit(registry, cluster, now=now, settings=settings, descheduler=configuration,
-                      few_percent=options.few, progress=lambda part: done(int(part * _STEPS)))
+                      few_percent=options.few, proves=knows_scheduler(options.config, registry),
+                      progress=lambda part: done(int(part * _STEPS)))
     if options.output == "json":
         write_json(found.to_json() | lacks)
     else:

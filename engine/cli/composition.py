@@ -159,6 +159,13 @@ def _release(text: str) -> Release:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def knows_scheduler(path: Path | None, *registries: Registry) -> bool:
+    """Return whether the scheduler of the pods is known: by a configuration, or by a SchedulerPlugin document."""
+    return path is not None or any(
+        each.span is not None for registry in registries for each in registry.of_framework(Framework.SCHEDULER)
+    )
+
+
 def settings_of(
     options: argparse.Namespace, registry: Registry, cluster: Cluster, *others: Registry,
 ) -> Settings:

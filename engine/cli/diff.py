@@ -30,6 +30,7 @@ from .composition import (
     cluster_of,
     count,
     descheduler_configuration,
+    knows_scheduler,
     load_documents,
     moment_of,
     need_policies,
@@ -137,14 +138,15 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         settings = replace(settings, profiles=profiles)
     lacks = warn_of_lacks(lack for each in (old, new) for lack in all_lacks(settings, each, cluster))
     warn_of_settings(settings_in(cluster), (old, new))
+    proves = knows_scheduler(options.config, old, new)
     with progress("comparing", 2 * _STEPS) as done:
         before = outcome(
             old, cluster, pods, now=now, settings=settings, descheduler=configuration, cycles=options.cycles,
-            hot_percent=options.hot, progress=lambda part: done(int(part * _STEPS)),
+            hot_percent=options.hot, proves=proves, progress=lambda part: done(int(part * _STEPS)),
         )
         after = outcome(
             new, cluster, pods, now=now, settings=settings, descheduler=configuration, cycles=options.cycles,
-            hot_percent=options.hot, before=before, progress=lambda part: done(int((1 + part) * _STEPS)),
+            hot_percent=options.hot, proves=proves, before=before, progress=lambda part: done(int((1 + part) * _STEPS)),
         )
     found = difference(before, after)
     given = {name: getattr(options, f"max_{name}") for name in BUDGETS}

@@ -126,6 +126,9 @@ def sections(found: Difference, top: int) -> Iterator[Section]:
     yield from _misfits(f"running pods whose node would take them again: {len(gone.misfits):,}", gone.misfits, top)
     yield from _evicted(f"pods that would be evicted now: {len(added.evicted):,}", added.evicted, top)
     yield from _evicted(f"pods that would not be evicted any more: {len(gone.evicted):,}", gone.evicted, top)
+    yield from _evicted(f"pods whose eviction would not help, so that they stay now: {len(added.useless):,}",
+                        added.useless, top)
+    yield from _evicted(f"pods that no longer stay for that reason: {len(gone.useless):,}", gone.useless, top)
     yield from _held("nodes whose pods are held back now", added.suppressed, top)
     yield from _held("nodes whose pods are not held back any more", gone.suppressed, top)
     yield from _held("nodes whose pods are held back further, or less far", found.bounds, top)
@@ -187,8 +190,13 @@ def _misfits(title: str, found: Sequence[Misfit], top: int) -> Iterator[Section]
 
 
 def _evicted(title: str, found: Sequence[PredictedEviction], top: int) -> Iterator[Section]:
-    yield from _section(title, ("pod", "node", "by", "rule", "reason"), [
-        (each.pod, each.node, each.plugin, each.rule, each.reason) for each in found
+    """Yield evictions; with what their proofs say, if any was made."""
+    proved = any(each.proof is not None for each in found)
+    headers = ("pod", "node", "by", "rule", "reason", *(("proof",) if proved else ()))
+    yield from _section(title, headers, [
+        (each.pod, each.node, each.plugin, each.rule, each.reason,
+         *(("" if each.proof is None else each.proof.message,) if proved else ()))
+        for each in found
     ], top)
 
 

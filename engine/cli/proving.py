@@ -21,7 +21,7 @@ from koordpolicy.engine.scheduler.profiles import configuration
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, all_reads_of
 from koordpolicy.engine.source import in_order, render
 
-from .composition import DEFAULT_PROFILE, need_file
+from .composition import DEFAULT_PROFILE, knows_scheduler, need_file
 from .exits import Stop
 from .terminal import warn
 from .verdicts import names
@@ -114,8 +114,7 @@ def _settings(path: Path | None, registry: Registry) -> Settings | None:
         if found.warnings:
             warn(render(in_order(found.warnings)))
         return Settings(found.profiles, tie_break="random")
-    documents = [each for each in registry.of_framework(Framework.SCHEDULER) if each.span is not None]
-    return _default_settings(registry) if documents else None
+    return _default_settings(registry) if knows_scheduler(None, registry) else None
 
 
 def _default_settings(registry: Registry) -> Settings:

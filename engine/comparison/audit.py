@@ -25,7 +25,7 @@ from koordpolicy.engine.descheduler.documents import DocumentPlugin
 from koordpolicy.engine.documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, SchedulerSpec
 from koordpolicy.engine.evaluation.pod_selection import accepts_pod, exempt
 from koordpolicy.engine.explanation import counted
-from koordpolicy.engine.framework.points import Enforcement, Framework
+from koordpolicy.engine.framework.points import Enforcement, Framework, Proof
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
@@ -66,6 +66,8 @@ class What(enum.Enum):
     CONSTANT_SCORE = "constant-score"
     NEVER_ACTS = "never-acts"
     NO_TARGET = "no-target"
+    USELESS = "useless-evictions"
+    """The proof of an eviction says that the pod comes back, or fits nowhere."""
     EXPIRED_METRICS = "expired-metrics"
     NO_METRICS = "no-metrics"
 
@@ -168,7 +170,7 @@ class Audit:
 def audit(
     registry: Registry, cluster: Cluster, *, now: int, settings: Settings | None = None,
     descheduler: descheduling.DeschedulerConfiguration | None = None, gates: Mapping[str, bool] | None = None,
-    few_percent: float = FEW_PERCENT, progress: _Progress = lambda _: None,
+    few_percent: float = FEW_PERCENT, proves: bool = False, progress: _Progress = lambda _: None,
 ) -> Audit:
     """Audit the documents of a registry over a cluster at `now` (ns since the epoch).
 
@@ -179,7 +181,7 @@ def audit(
         PolicyError: a plugin of the registry cannot be made.
     """
     found = outcome(registry, cluster, now=now, settings=settings, descheduler=descheduler, gates=gates,
-                    progress=lambda part: progress(part / 2))
+                    proves=proves, progress=lambda part: progress(part / 2))
     snapshot = cluster.snapshot(now)
     running = [pod for row in range(snapshot.size) for pod in snapshot.pods(row)]
     pods = (*cluster.pending, *running)
@@ -438,6 +440,14 @@ class _Auditor:
             self._warn(coverage, What.NO_TARGET, "no node takes what the sources would give up",
                        rule="nodes.target")
         mine = [each for each in self._found.cycle.outcomes if each.plugin == coverage.policy]
+        useless = [each for each in mine if each.proof is not None and each.proof.useless]
+        if useless and useless[0].proof is not None:
+            first, made = useless[0].proof, sum(each.evicted for each in useless)
+            count, level = counted(len(useless), "eviction"), AuditLevel.WARNING
+            text = f"{count} would not help, {made:,} would be made (`proof: {first.effect.value}`): {first.message}"
+            if first.effect is Proof.OFF:
+                level = AuditLevel.NOTE
+            self._add(coverage, level, What.USELESS, (text, "", tuple(each.pod for each in useless)))
         if not any(each.evicted for each in mine):
             stops: dict[str, int] = {}
             for each in mine:

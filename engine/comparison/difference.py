@@ -107,6 +107,8 @@ class Changes:
     """Nodes refused to pods, most pairs first."""
     misfits: tuple[Misfit, ...] = ()
     evicted: tuple[PredictedEviction, ...] = ()
+    useless: tuple[PredictedEviction, ...] = ()
+    """Evictions that are not made, since their proof says that they would not help."""
     suppressed: tuple[BoundChange, ...] = ()
     faults: tuple[FailureCount, ...] = ()
 
@@ -204,10 +206,10 @@ def difference(old: Outcome, new: Outcome) -> Difference:
     held, freed, bounds = _bounds(old, new)
     return Difference(
         old, new, moved,
-        Changes(waiting, lost.found(), _only(new.misfits, old.misfits), _only(new.evictions, old.evictions), held,
-                _only_faults(new.faults, old.faults)),
-        Changes(placed, gained.found(), _only(old.misfits, new.misfits), _only(old.evictions, new.evictions), freed,
-                _only_faults(old.faults, new.faults)),
+        Changes(waiting, lost.found(), _only(new.misfits, old.misfits), _only(new.evictions, old.evictions),
+                _only(new.useless, old.useless), held, _only_faults(new.faults, old.faults)),
+        Changes(placed, gained.found(), _only(old.misfits, new.misfits), _only(old.evictions, new.evictions),
+                _only(old.useless, new.useless), freed, _only_faults(old.faults, new.faults)),
         bounds, tuple(sorted(ranked, key=lambda each: (-each.pods, each.pod))), _rescored(old, new), _watched(old, new),
         changed, totals, shift / totals if totals else 0.0,
     )
@@ -368,12 +370,18 @@ def _changes_json(changes: Changes) -> dict[str, Any]:
         "refused": [{**each.cause.to_json(), "pairs": each.pairs, "pods": list(each.pods), "nodes": list(each.nodes)}
                     for each in changes.refused],
         "misfits": [{"pod": each.pod, "node": each.node, **each.cause.to_json()} for each in changes.misfits],
-        "evicted": [{"pod": each.pod, "node": each.node, "framework": each.framework, "plugin": each.plugin,
-                     "rule": each.rule, "reason": each.reason} for each in changes.evicted],
+        "evicted": [_eviction_json(each) for each in changes.evicted],
+        "useless": [_eviction_json(each) for each in changes.useless],
         "suppressed": [_held_json(each) for each in changes.suppressed],
         "faults": [{"plugin": each.plugin, "point": each.point, "rule": each.rule, "message": each.message,
                     "times": each.times, "example": each.example} for each in changes.faults],
     }
+
+
+def _eviction_json(of: PredictedEviction) -> dict[str, Any]:
+    proof = {} if of.proof is None else {"proof": of.proof.to_json()}
+    return {"pod": of.pod, "node": of.node, "framework": of.framework, "plugin": of.plugin, "rule": of.rule,
+            "reason": of.reason, **proof}
 
 
 def _held_json(held: BoundChange) -> dict[str, Any]:

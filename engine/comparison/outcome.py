@@ -22,9 +22,12 @@ from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler import config as descheduling
 from koordpolicy.engine.descheduler.documents import SourceStreaks
+from koordpolicy.engine.descheduler.evictor import PROOF
 from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.profile import build_profiles
-from koordpolicy.engine.descheduler.results import CycleResult
+from koordpolicy.engine.descheduler.proof.prove import Proving
+from koordpolicy.engine.descheduler.proof.verdicts import EvictionProof
+from koordpolicy.engine.descheduler.results import CycleResult, EvictionOutcome
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Enforcement, Framework
 from koordpolicy.engine.framework.qos import UNSUPPORTED
 from koordpolicy.engine.framework.registry import Live, Registry
@@ -32,6 +35,7 @@ from koordpolicy.engine.kubernetes.vocabulary import BE
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes, score_nodes
 from koordpolicy.engine.scheduler.verdict.verdict import Filtered, Verdict, in_fixed_words
 
+from .placements import SchedulerPlacements
 from .qos_round import NodeRound, qos_rounds
 from .shapes import FieldReads, shapes_of
 
@@ -49,6 +53,7 @@ _VETO: Final = "would stay: "
 _PREEMPTION: Final = "preemption"
 GPU_SPREAD: Final = "gpu"
 """The name of GPUs among the requested resources: allocated devices, out of those of all nodes."""
+_CYCLE: Final = (Framework.DESCHEDULER, Framework.SCHEDULER)
 # The approximate progress after each part of the work.
 _DESCHEDULED, _ROUNDS, _SHAPES = 0.05, 0.25, 0.65
 
@@ -126,6 +131,8 @@ class Misfit:
 class PredictedEviction:
     """A pod that would be evicted, with the framework (`descheduler`, `qos`, or `scheduler` for a preemption), plugin,
     rule and reason.
+
+    `proof` says whether it helps; None for other frameworks than the descheduler.
     """
 
     pod: str
@@ -134,6 +141,7 @@ class PredictedEviction:
     plugin: str
     rule: str
     reason: str
+    proof: EvictionProof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +275,8 @@ class Outcome:
     causes: tuple[Cause, ...]
     misfits: tuple[Misfit, ...]
     evictions: tuple[PredictedEviction, ...]
+    useless: tuple[PredictedEviction, ...]
+    """Evictions that are not made, since their proof says that they would not help (`proof: Enforce`)."""
     suppressions: tuple[Suppression, ...]
     scorers: tuple[Scorer, ...]
     faults: tuple[FailureCount, ...]
@@ -281,7 +291,7 @@ def outcome(
     registry: Registry, cluster: Cluster, pods: Sequence[PodInfo] | None = None, *, now: int,
     settings: Settings | None = None, descheduler: descheduling.DeschedulerConfiguration | None = None, cycles: int = 1,
     gates: Mapping[str, bool] | None = None, hot_percent: int = HOT_PERCENT,
-    before: Outcome | None = None, progress: _Progress = lambda _: None,
+    proves: bool = False, before: Outcome | None = None, progress: _Progress = lambda _: None,
 ) -> Outcome:
     """Return the outcome of the plugins of a registry over a cluster at `now` (ns since the epoch).
 
@@ -295,8 +305,10 @@ def outcome(
     descheduling cycle is run as if the cluster had been in this state for as many cycles as any document requires
     (`anomaly`); Python plugins that count by themselves run `cycles` of them, of which the last is reported. QoS
     plugins run on nodes with a fresh metric. Only enforced results count. `hot_percent` is
-    of the allocatable cpu. `before` is an outcome of another registry with the same other arguments: its results for a
-    framework with the same plugins are reused. `progress` is called with the part that is done, from 0 to 1.
+    of the allocatable cpu. With `proves` the descheduler's evictions are proved by the profiles of `settings`, with the
+    effects that plugins and documents declare. `before` is an outcome of another registry with the same other
+    arguments: its results for a framework with the same plugins are reused. `progress` is called with the part that is
+    done, from 0 to 1.
 
     The cluster is unchanged afterwards. It must not be used by others meanwhile.
 
@@ -322,10 +334,12 @@ def outcome(
     )
     try:
         snapshot = cluster.snapshot(now)
-        if before is not None and Framework.DESCHEDULER in same:
+        # The proof of an eviction depends on the scheduler, too.
+        if before is not None and same.issuperset(_CYCLE if proves else _CYCLE[:1]):
             cycle = before.cycle
         else:
-            cycle = _cycle(registry, snapshot, descheduler, cycles)
+            with _proving(registry, cluster, scheduler.settings if proves else None, now) as proving:
+                cycle = _cycle(registry, snapshot, descheduler, cycles, proving)
             faults.add_cycle(cycle, {
                 each.name for each in registry.of_framework(Framework.DESCHEDULER)
                 if each.enforcement is not Enforcement.ENFORCE
@@ -361,8 +375,8 @@ def outcome(
         requested=requested, usage=usage, faults=len(faults.found),
     )
     progress(1.0)
-    return Outcome(digests, tuple(cluster.names), placements, shapes, causes, misfits, evictions, suppressions, scorers,
-                   faults.counts(), cycle, use, summary)
+    return Outcome(digests, tuple(cluster.names), placements, shapes, causes, misfits, evictions, _useless(cycle),
+                   suppressions, scorers, faults.counts(), cycle, use, summary)
 
 
 def _digest(registry: Registry, framework: Framework) -> str:
@@ -652,8 +666,28 @@ class _Settled(SourceStreaks):
         return 2**31 if source else 0
 
 
+@contextmanager
+def _proving(registry: Registry, cluster: Cluster, settings: Settings | None, now: int) -> Iterator[Proving | None]:
+    """Return the means to prove evictions, valid in the block: these profiles, and a budget without a clock.
+
+    As for other proofs, ties are broken at random, so that a pod that may come back by luck is known to. None without
+    settings.
+    """
+    if settings is None:
+        yield None
+        return
+    placements = SchedulerPlacements(Scheduler(
+        cluster, Live(registry), Settings(settings.profiles, tie_break="random"), clock=lambda: now,
+    ))
+    try:
+        yield Proving(placements, clock=lambda: 0.0)
+    finally:
+        placements.close()
+
+
 def _cycle(
     registry: Registry, snapshot: Snapshot, configuration: descheduling.DeschedulerConfiguration | None, cycles: int,
+    proving: Proving | None,
 ) -> CycleResult:
     result = CycleResult(registry.generation, dry_run=True, nodes=snapshot.size)
     if not registry.of_framework(Framework.DESCHEDULER):
@@ -666,15 +700,22 @@ def _cycle(
         return result
     for _ in range(cycles):
         result = run_cycle(profiles, snapshot, limits=configuration.limits, generation=registry.generation,
-                           node_selector=configuration.node_selector)
+                           node_selector=configuration.node_selector, proving=proving)
     return result
 
 
 def _of_cycle(cycle: CycleResult) -> tuple[PredictedEviction, ...]:
-    return tuple(
-        PredictedEviction(each.pod, each.node, Framework.DESCHEDULER.value, each.plugin, each.rule, each.reason)
-        for each in cycle.evicted
-    )
+    return tuple(_predicted(each) for each in cycle.evicted)
+
+
+def _useless(cycle: CycleResult) -> tuple[PredictedEviction, ...]:
+    """Return the evictions that only their proof stopped, of pods that nothing else evicts."""
+    evicted = {each.pod for each in cycle.evicted}
+    return tuple(_predicted(each) for each in cycle.kept if each.stopped_by == PROOF and each.pod not in evicted)
+
+
+def _predicted(of: EvictionOutcome) -> PredictedEviction:
+    return PredictedEviction(of.pod, of.node, Framework.DESCHEDULER.value, of.plugin, of.rule, of.reason, of.proof)
 
 
 # Quality of service

@@ -59,10 +59,11 @@ def test_the_json_holds_everything(run: Run, sets: dict[str, Path], cluster: Pat
     assert found["difference"]["added"] == {
         "pending": [{"pod": "shop/web-3", "node": "hot", "reasons": {"Insufficient cpu": 1, "not on cool": 1}}],
         "refused": [{**cause, "pairs": 3, "pods": ["shop/web-1", "shop/web-2", "shop/web-3"], "nodes": ["cool"]}],
-        "misfits": [{"pod": "shop/web-1", "node": "cool", **cause}], "evicted": [], "suppressed": [], "faults": [],
+        "misfits": [{"pod": "shop/web-1", "node": "cool", **cause}], "evicted": [], "useless": [], "suppressed": [],
+        "faults": [],
     }
     assert found["difference"]["gone"] == {
-        "pending": [], "refused": [], "misfits": [], "evicted": [], "suppressed": [], "faults": [],
+        "pending": [], "refused": [], "misfits": [], "evicted": [], "useless": [], "suppressed": [], "faults": [],
     }
     assert [found["difference"][side]["pending"] for side in ("old", "new")] == [1, 2]
 
@@ -365,3 +366,26 @@ def test_the_configuration_of_the_descheduler_says_what_runs(run: Run, sets: dic
             "diff", sets["free"], sets["strict"], "--cluster", dump, "--descheduler-config", config, "--output", "json",
         )
         assert (done.err, done.json["difference"]["counts"]["nowEvicted"]) == ("", evicted)
+
+
+def test_what_the_proof_of_an_eviction_says_is_told(run: Run, sets: dict[str, Path], tmp_path: Path):
+    there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["cool"]}]}
+    web = pod("web-1", "1", "cool", affinity={"nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": there}],
+    }})
+    web["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web", "uid": "web"}]
+    cluster = write_dump(tmp_path / "owned.json", [node("cool"), node("hot"), web])
+    (sets["strict"] / "drain.yaml").write_text(HEAD.replace("NAME", "drain").replace("Scheduler", "Descheduler") + """\
+  type: Balance
+  nodes: {source: nodeInfo.name == 'cool'}
+  criteria: [{name: any, expression: "true", message: off it}]
+""", encoding="utf-8")
+    (sets["strict"] / "off.yaml").unlink()
+    found = run("diff", sets["free"], sets["strict"], "--cluster", cluster, "--output", "json").json
+    assert found["difference"]["added"]["evicted"] == []
+    (useless,) = found["difference"]["added"]["useless"]
+    assert (useless["pod"], useless["plugin"], useless["proof"]["result"]) == ("shop/web-1", "drain", "loop")
+    text = run("diff", sets["free"], sets["strict"], "--cluster", cluster).out
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "pods whose eviction would not help, so that they stay now: 1" in lines
+    assert any(line.startswith("shop/web-1 cool drain any") and "drain (any) evicts from it" in line for line in lines)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.audit import Audit, audit
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
+from tests.output_schemas import faults_of
 
 from .conftest import NOW, Policies, document, metric, node, pod
 
@@ -190,6 +193,27 @@ def test_thresholds_that_are_never_true_and_gates_that_are_off_are_told(policies
         ("note", "never-acts", "calm", "pressed", "it is true on none of 1 measured node"),
         ("note", "never-acts", "calm", "bound", "it has nothing to do on 1 measured node"),
     ]
+
+
+@pytest.mark.parametrize(("proof", "level", "made"), [("Enforce", "warning", 0), ("Warn", "warning", 1),
+                                                      ("Off", "note", 1)])
+def test_evictions_that_would_not_help_are_told(policies: Policies, proof: str, level: str, made: int):
+    drain = document("drain", f"""
+type: Balance
+nodes: {{source: usage.cpu * 100 / allocatable.cpu > 50}}
+criteria: [{{name: any, expression: "true", message: it is hot}}]
+proof: "{proof}"
+""", kind="DeschedulerPlugin")
+    pack = document("pack", "score: [{name: full, expression: \"nodeInfo.name == 'hot' ? 100 : 0\"}]")
+    cluster = Cluster([node("cool"), node("hot"), metric("cool", "1"), metric("hot", "3"), pod("web", on="hot")])
+    found = audit(policies(drain, pack), cluster, now=NOW, proves=True)
+    (useless,) = (each for each in found.findings if each.what.value == "useless-evictions")
+    assert (useless.level.value, useless.policy, useless.examples) == (level, "drain", ("shop/web",))
+    assert useless.message == (
+        f"1 eviction would not help, {made} would be made (`proof: {proof}`): shop/web would come back to hot: drain "
+        "(any) evicts from it, and profile default-scheduler prefers it by pack (100 there, 0 on cool, weight 1)"
+    )
+    assert faults_of("audit", found.to_json()) == []
 
 
 def test_descheduling_without_a_source_a_target_or_a_candidate_is_told(policies: Policies):

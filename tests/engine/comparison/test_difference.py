@@ -12,6 +12,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
+from tests.output_schemas import check_part
 
 from .conftest import NOW, Policies, document, metric, node, pod
 
@@ -210,3 +211,64 @@ def test_what_is_lost_and_gained_is_what_the_rules_say(old: list[str], new: list
         for of, side in (("old", found.old), ("new", found.new))
     }
     assert placed["new"] - placed["old"] == len(found.gone.waiting) - len(found.added.waiting)
+
+
+def draining(proof: str) -> list[str]:
+    """A Balance document that clears `hot`, and a SchedulerPlugin that prefers it for pods."""
+    return [document("drain", f"""
+type: Balance
+nodes: {{source: usage.cpu * 100 / allocatable.cpu > 50}}
+criteria: [{{name: mine, expression: "podInfo.namespace == 'shop'", message: it is hot}}]
+proof: "{proof}"
+""", kind="DeschedulerPlugin"), document("pack", """
+score: [{name: full, expression: "nodeInfo.name == 'hot' ? 100 : 0"}]
+""")]
+
+
+def proved(policies: Policies, proof: str, *, of: str = "1") -> Difference:
+    cluster = Cluster([node("cool"), node("hot"), metric("cool", "1"), metric("hot", "3"), pod("web", of, "hot")])
+    old = outcome(policies(*draining(proof)[1:]), cluster, now=NOW, proves=True)
+    return difference(old, outcome(policies(*draining(proof)), cluster, now=NOW, proves=True, before=old))
+
+
+LOOP = ("shop/web would come back to hot: drain (mine) evicts from it, and profile default-scheduler prefers it by "
+        "pack (100 there, 0 on cool, weight 1)")
+
+
+def test_an_eviction_that_would_not_help_is_told_with_both_policies(policies: Policies):
+    found = proved(policies, "Enforce")
+    assert (found.added.evicted, changed(found)) == ((), {})
+    (stays,) = found.added.useless
+    assert (stays.pod, stays.plugin, stays.proof and stays.proof.message) == ("shop/web", "drain", LOOP)
+    plain = found.to_json()
+    check_part("diff", "changes", plain["added"])
+    (told,) = plain["added"]["useless"]
+    assert (told["proof"]["result"], told["proof"]["effect"], told["proof"]["message"]) == ("loop", "Enforce", LOOP)
+    assert plain["added"]["evicted"] == []
+
+
+@pytest.mark.parametrize("proof", ["Warn", "Off"])
+def test_an_eviction_that_is_made_all_the_same_has_its_proof(policies: Policies, proof: str):
+    found = proved(policies, proof)
+    assert (found.added.useless, changed(found)) == ((), {"nowEvicted": 1})
+    (told,) = found.to_json()["added"]["evicted"]
+    assert (told["pod"], told["proof"]["result"], told["proof"]["effect"]) == ("shop/web", "loop", proof)
+
+
+def test_a_proof_that_depends_on_another_scheduler_is_made_anew(policies: Policies):
+    cluster = Cluster([node("cool"), node("hot"), metric("cool", "1"), metric("hot", "3"), pod("web", "1", "hot")])
+    drain, pack = draining("Enforce")
+    away = pack.replace("== 'hot'", "== 'cool'")
+    old = outcome(policies(drain, pack), cluster, now=NOW, proves=True)
+    found = difference(old, outcome(policies(drain, away), cluster, now=NOW, proves=True, before=old))
+    assert ([each.pod for each in found.added.evicted], [each.pod for each in found.gone.useless]) == (
+        ["shop/web"], ["shop/web"],
+    )
+    assert found.to_json()["added"]["evicted"][0]["proof"]["result"] == "helps"
+
+
+def test_without_a_known_scheduler_nothing_is_proved(policies: Policies):
+    cluster = Cluster([node("cool"), node("hot"), metric("hot", "3"), pod("web", "1", "hot")])
+    found = compare(policies(), policies(draining("Enforce")[0]), cluster)
+    assert [(each.pod, each.proof) for each in found.added.evicted] == [("shop/web", None)]
+    assert "proof" not in found.to_json()["added"]["evicted"][0]
