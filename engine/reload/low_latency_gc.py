@@ -63,6 +63,13 @@ class LowLatencyGc:
                 gc.set_threshold(young, thresholds[1] if middle == _OFTEN else middle,
                                  thresholds[2] if old == _SELDOM else old)
 
+    def keep_turns_short(self) -> None:
+        """Keep the switch interval short outside of the context too, whether or not a thread is in it now."""
+        with self._lock:
+            interval, thresholds = self._before
+            sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
+            self._before = min(interval, _SWITCH_INTERVAL_S), thresholds
+
     def pause(self) -> None:
         """Collect young objects, and sleep for as long as this thread has computed since the last pause.
 

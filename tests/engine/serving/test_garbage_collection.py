@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import weakref
 
 import pytest
@@ -102,6 +103,23 @@ def test_the_collector_is_given_back_as_it_was_whenever_something_is_compiled():
         assert gc.get_threshold() != settled
         collections.close()
     assert gc.get_threshold() == thresholds
+
+
+def test_turns_stay_short_when_a_compilation_ends_that_began_before():
+    interval, gently, seen = sys.getswitchinterval(), LowLatencyGc(), []
+    try:
+        with gently:
+            seen.append(sys.getswitchinterval())
+        seen.append(sys.getswitchinterval())
+        with gently:
+            gently.keep_turns_short()
+        seen.append(sys.getswitchinterval())
+        sys.setswitchinterval(interval)
+        gently.keep_turns_short()
+        seen.append(sys.getswitchinterval())
+    finally:
+        sys.setswitchinterval(interval)
+    assert seen == pytest.approx([0.0001, interval, 0.0001, 0.0001])
 
 
 def test_a_server_gives_the_collector_back_at_its_end():
