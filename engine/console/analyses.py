@@ -30,7 +30,7 @@ class AnalysisJobs:
         self.jobs: BackgroundJobs[AnalysisView] = BackgroundJobs(
             "analysis", "analyses", limit=limit,
             advice="raise `--analysis-timeout`, or run the command `audit` or `diff`")
-        self._fork: tuple[Hashable, ConsoleState] | None = None
+        self._kept: tuple[Hashable, ConsoleState] | None = None
         """The last state that was analysed, with what it is of: what was found for it is not computed again."""
 
     def audit(self, state: ConsoleState, at: str = "") -> AnalysisView:
@@ -84,16 +84,19 @@ class AnalysisJobs:
                                key=(state.policies, *what), stamp=stamp)
 
     def _compute(
-        self, fork: ConsoleState, of: Hashable, compute: Callable[[ConsoleState, _Progress], Mapping[str, object]],
-        job: BackgroundJob[AnalysisView],
+        self, fork: Callable[[], ConsoleState], of: Hashable,
+        compute: Callable[[ConsoleState, _Progress], Mapping[str, object]], job: BackgroundJob[AnalysisView],
     ) -> None:
-        if self._fork is not None and self._fork[0] == of:
-            fork.close()
-            fork = self._fork[1]
-        elif self._fork is not None:
-            self._fork[1].close()
-        self._fork = None  # what is computed in part is not used again
         job.update(phase="analysing")
-        found = compute(fork, lambda part: job.update(done=int(part * _STEPS)))
-        job.update(phase="done", done=_STEPS, **found)
-        self._fork = of, fork
+        kept, self._kept = self._kept, None  # what is computed in part is not used again
+        if kept is not None and kept[0] != of:
+            kept[1].close()
+            kept = None
+        state = fork() if kept is None else kept[1]
+        try:
+            found = compute(state, lambda part: job.update(done=int(part * _STEPS)))
+            job.update(phase="done", done=_STEPS, **found)
+        except BaseException:
+            state.close()
+            raise
+        self._kept = of, state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zlib import crc32
 
@@ -153,10 +153,13 @@ class ConsoleState:
         self._scheduler.refresh()
         self.forget()
 
-    def fork(self) -> ConsoleState:
-        """Return an independent state of the same cluster and policies, which another thread may use, and closes."""
-        return ConsoleState(self.cluster.fork(), self.policies, now=self.now, name=self.name, settings=self.settings,
-                            lacking=self.lacking, fields=self._fields, descheduler=self.descheduler)
+    def fork(self) -> Callable[[], ConsoleState]:
+        """Return what makes an independent state of the same policies, and of the cluster as it is now.
+
+        Another thread may call it, uses the state, and closes it; what is not called holds nothing open.
+        """
+        return partial(ConsoleState, self.cluster.fork(), self.policies, now=self.now, name=self.name,
+                       settings=self.settings, lacking=self.lacking, fields=self._fields, descheduler=self.descheduler)
 
     def close(self) -> None:
         """End the plugins; the state is not used any more."""

@@ -14,6 +14,7 @@ from koordpolicy.engine.console import audits
 from koordpolicy.engine.console.analyses import AnalysisJobs
 from koordpolicy.engine.console.audits import audit_view
 from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit
+from koordpolicy.engine.console.models.analysis import AnalysisView
 from koordpolicy.engine.console.models.policies import AuditView
 from koordpolicy.engine.console.server import ConsoleServer, Static
 from koordpolicy.engine.console.state import ConsoleState
@@ -139,6 +140,43 @@ def test_an_analysis_ends_when_it_is_cancelled_and_others_wait_for_it(fresh, hel
     finally:
         held.set()
         analyses.close()
+
+
+def test_the_state_of_an_analysis_is_closed_where_none_goes_on_from_it(fresh, monkeypatch):
+    made: list[ConsoleState] = []
+    closed: list[ConsoleState] = []
+    fork, close = ConsoleState.fork, ConsoleState.close
+
+    def noted_fork(state: ConsoleState) -> Callable[[], ConsoleState]:
+        make = fork(state)
+
+        def noted() -> ConsoleState:
+            made.append(make())
+            return made[-1]
+
+        return noted
+
+    def noted_close(state: ConsoleState) -> None:
+        closed.append(state)
+        close(state)
+
+    monkeypatch.setattr(ConsoleState, "fork", noted_fork)
+    monkeypatch.setattr(ConsoleState, "close", noted_close)
+    analyses = AnalysisJobs()
+
+    def phase(view: AnalysisView) -> str:
+        until(lambda: analyses.jobs.state(view.number).phase in {"done", "failed"})
+        return analyses.jobs.state(view.number).phase
+
+    assert [phase(analyses.audit(fresh)), phase(analyses.audit(fresh)), phase(analyses.effect(fresh, DRAFT, {}))] == [
+        "done", "done", "done"]
+    assert (len(made), closed) == (1, [])
+    fresh.renew(NOW + 1)
+    assert (phase(analyses.audit(fresh)), closed) == ("done", made[:1])
+    fresh.renew(NOW + 2)
+    monkeypatch.setattr(audits, "audit_view", lambda *_: 1 // 0)
+    assert (phase(analyses.audit(fresh)), len(made), closed) == ("failed", 3, made)
+    analyses.close()
 
 
 def test_an_analysis_that_takes_too_long_has_no_result_and_says_what_to_do(fresh):
