@@ -90,14 +90,16 @@ def revision() -> str:
 
 
 def download(wheels: Path) -> None:
-    """Bring the locked wheels into a directory, unless it holds exactly these; what else it held is removed."""
+    """Bring the locked wheels into a directory, unless it has them from an earlier call; what else it holds stays.
+
+    Other wheels there do no harm: the locks have versions and hashes.
+    """
     files = [ROOT / "requirements" / f"{name}.txt" for name in (*LOCKS, "build")]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files) + sys.version.encode()).hexdigest()
     stamp = wheels / ".complete"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
         return
-    shutil.rmtree(wheels, ignore_errors=True)
-    wheels.mkdir(parents=True)
+    wheels.mkdir(parents=True, exist_ok=True)
     for file in files:
         run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
              "--only-binary", ":all:", "--require-hashes", "--dest", str(wheels), "--requirement", str(file)])

@@ -63,12 +63,15 @@ def test_wheels_that_are_complete_are_not_downloaded_again(with_pages, tmp_path)
     assert (wheels / "one.whl").exists()
 
 
-def test_wheels_of_other_locks_are_removed_before_the_download(with_pages, tmp_path):
+def test_what_else_a_directory_holds_stays_beside_the_wheels(with_pages, tmp_path):
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     (wheels / "old.whl").touch()
+    (wheels / ".complete").write_text("of other locks")
     build_image.build(wheels=wheels, builder=[recorder(tmp_path)])  # these locks name nothing
-    assert [path.name for path in wheels.iterdir()] == [".complete"]
+    locks = "".join(f"# {name}\n" for name in ("runtime", "certificates", "build"))
+    assert {path.name: path.read_text() for path in wheels.iterdir()} == {
+        "old.whl": "", ".complete": hashlib.sha256(f"{locks}{sys.version}".encode()).hexdigest()}
 
 
 def test_without_pages_the_image_is_not_built(with_pages, tmp_path):
