@@ -433,8 +433,9 @@ class _Composer:
                 if -(2**63) <= number < 2**64:
                     return number
             self.problem(f"the number {text[:40]} does not fit in 64 bits", self.span_of(event), code="out-of-range")
-            # What else is said of the field must hold for what is written: it is the nearest number that fits.
-            return -(2**63) if text[0] == "-" else 2**64 - 1
+            # What else is said of the field must hold for what is written: it is the nearest number that expressions
+            # can count to.
+            return -(2**63) if text[0] == "-" else 2**63 - 1
         if _FLOAT.fullmatch(text):
             return float(text)
         if _SPECIAL.fullmatch(text):

@@ -39,7 +39,7 @@ class BehaviourChange(enum.Enum):
     )
     IMAGE_VOLUMES = (
         KUBERNETES_1_36, "ImageLocality", "images of containers and init containers count",
-        "those of image volumes too; the score that is 100 still follows the number of containers",
+        "those of image volumes count, too; the size that scores 100 still depends on the number of containers only",
     )
     NOMINATED_PODS_HELP = (
         KUBERNETES_1_36, "PodTopologySpread, InterPodAffinity",

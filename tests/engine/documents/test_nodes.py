@@ -208,8 +208,8 @@ def test_places_in_a_long_text_are_those_of_its_characters():
 
 
 @pytest.mark.parametrize(("text", "taken"), [
-    ("9" * 50, 2**64 - 1), ("+" + "9" * 50, 2**64 - 1), ("9" * 5_000, 2**64 - 1), ("0x" + "f" * 50, 2**64 - 1),
-    ("0o" + "7" * 50, 2**64 - 1), ("-" + "9" * 50, -(2**63)), (str(2**64), 2**64 - 1), (str(-(2**63) - 1), -(2**63)),
+    ("9" * 50, 2**63 - 1), ("+" + "9" * 50, 2**63 - 1), ("9" * 5_000, 2**63 - 1), ("0x" + "f" * 50, 2**63 - 1),
+    ("0o" + "7" * 50, 2**63 - 1), ("-" + "9" * 50, -(2**63)), (str(2**64), 2**63 - 1), (str(-(2**63) - 1), -(2**63)),
 ])
 def test_a_number_beyond_64_bits_is_named_and_taken_for_the_nearest_one(text: str, taken: int) -> None:
     problems = Problems()
