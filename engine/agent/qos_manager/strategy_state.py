@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from koordpolicy.engine.compile import ActionProgram, ThresholdProgram
@@ -89,9 +89,8 @@ class StrategyState:
 
     def clear(self) -> None:
         """Forget everything, as before the first round."""
-        for each in (self.timers, self.applied, self.evicted, self.evictions, self.failing, self.task_schedules,
-                     self.limiters):
-            each.clear()
+        for each in fields(self):
+            getattr(self, each.name).clear()
 
     def leaving(self, now: int) -> frozenset[str]:
         """Return the pods that were evicted within two minutes, by `eviction_id`."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from koordpolicy.builtin_plugins.qos.cpu_burst.plugin import CPUBurst
 from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.qos_manager.documents import DocumentStrategy
+from koordpolicy.engine.agent.qos_manager.strategy_state import StrategyState
 from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReadings
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import CompiledQoS
@@ -111,6 +112,15 @@ def test_document_and_strategy_make_the_same_writes_and_give_all_back(
         assert each.recovers
         files |= dict(each.writes)
     assert files == files_of(pods)
+
+
+def test_memory_that_is_cleared_is_as_before_the_first_round():
+    pods = (running_pod("p", container("c", limits={"cpu": "2"})),)
+    document = strategy()
+    assert any(rounds_of(document, recorded(pods, [(9000.0, 100.0, 0.5)], policy="auto"), files_of(pods)))
+    assert document.memory != StrategyState()
+    document.memory.clear()
+    assert document.memory == StrategyState()
 
 
 SAYABLE = [case for case in (json.loads(CASES.read_text())["cases"] if CASES.is_file() else ())
