@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -81,6 +81,13 @@ class ChangeableServers:
     """Returns what changes them, with the token of their `--admin-token-file`; raises `OSError` or `ValueError`."""
 
 
+class _Callers(NamedTuple):
+    """What reads and changes the servers during one change."""
+
+    reader: Caller
+    changer: Caller
+
+
 class ChangeRoutes:
     """Answers `/api/v1/changes...`. `close` ends its threads."""
 
@@ -139,8 +146,9 @@ class ChangeRoutes:
             raise NotPermitted(409, "another change is under way: look again when it is done")
         self._busy = True
         try:
-            # With one token from the first look to the last server: a change must not end in the middle without it.
-            return json_answer(await self._applied(change, request, self._changer()))
+            # With the tokens of the first look until the last one: without them a change would end in the middle.
+            callers = _Callers(self._caller(self._servers.reader), self._changer())
+            return json_answer(await self._applied(change, request, callers))
         finally:
             self._busy = False
 
@@ -149,8 +157,8 @@ class ChangeRoutes:
         answers = await self._call_all(changer, await self._endpoints(), f"/{change.action}", body)
         return plan_of(change.action, change.to, answers)
 
-    async def _applied(self, change: Change, request: web.Request, changer: Caller) -> ChangeResult:
-        plan = await self._planned(change, changer)
+    async def _applied(self, change: Change, request: web.Request, callers: _Callers) -> ChangeResult:
+        plan = await self._planned(change, callers.changer)
         if plan.confirm != change.confirm:
             raise NotPermitted(409, "the servers, or what would change, are not as they were shown: nothing was "
                                "changed, look at it again")
@@ -162,7 +170,7 @@ class ChangeRoutes:
         await self._note(entry, "begin", [
             {"endpoint": each.endpoint, "before": each.before, "after": each.after} for each in plan.servers
             if each.state == "changes"])
-        results = await self._changed(change, plan, changer)
+        results = await self._changed(change, plan, callers)
         outcome, audit = outcome_of([each for each in results if each.state != "unchanged"]), ""
         _LOG.warning("%s by `%s`: %s", plan.action, USER.get().name, outcome)
         try:
@@ -173,7 +181,7 @@ class ChangeRoutes:
             audit = str(error)
         return ChangeResult(outcome=outcome, servers=results, audit=audit)
 
-    async def _changed(self, change: Change, plan: ChangePlan, changer: Caller) -> list[ServerResult]:
+    async def _changed(self, change: Change, plan: ChangePlan, callers: _Callers) -> list[ServerResult]:
         """Change the servers of a plan, one after the other; return the result of each."""
         results: list[ServerResult] = []
         ended = False
@@ -186,7 +194,7 @@ class ChangeRoutes:
                 results.append(ServerResult(endpoint=each.endpoint, state="skipped",
                                             message="not tried, since a server before it failed"))
             else:
-                found = await self._change_one(change, each, changer)
+                found = await self._change_one(change, each, callers)
                 results.append(found)
                 ended = found.state != "changed" and plan.action == PROMOTE
         after = next((each.hash for each in results if each.state == "changed"), "")
@@ -194,23 +202,23 @@ class ChangeRoutes:
             return results
         looks = {"failed": _FOLLOW_LOOKS, "skipped": _FOLLOW_LOOKS, "unchanged": 1}
         return list(await asyncio.gather(*(
-            self._followed(each, after, looks.get(each.state, 0)) for each in results)))
+            self._followed(each, after, looks.get(each.state, 0), callers.reader) for each in results)))
 
-    async def _change_one(self, change: Change, server: PlannedServer, changer: Caller) -> ServerResult:
+    async def _change_one(self, change: Change, server: PlannedServer, callers: _Callers) -> ServerResult:
         body = _body(change) | {"active": server.before}
         body |= {"hash": server.after} if change.action == PROMOTE else {"to": server.after}
-        [answer] = await self._call_all(changer, [server.endpoint], f"/{change.action}", body)
+        [answer] = await self._call_all(callers.changer, [server.endpoint], f"/{change.action}", body)
         found = result_of(answer, server.after)
         if found.state != "changed" and change.action == PROMOTE and answer.data.get("code") in UNSETTLED:
-            return await self._followed(found, server.after, _FOLLOW_LOOKS)
+            return await self._followed(found, server.after, _FOLLOW_LOOKS, callers.reader)
         return found
 
-    async def _followed(self, result: ServerResult, after: str, looks: int) -> ServerResult:
+    async def _followed(self, result: ServerResult, after: str, looks: int, reader: Caller) -> ServerResult:
         """Return the result of a server that may read the directory that another one wrote, a moment later."""
         for look in range(looks):
             if look:
                 await self._sleep(_FOLLOW_PAUSE_S)
-            [answer] = await self._call_all(self._caller(self._servers.reader), [result.endpoint], "/status")
+            [answer] = await self._call_all(reader, [result.endpoint], "/status")
             followed = follows(answer, after)
             if followed is not None:
                 return followed

@@ -103,7 +103,7 @@ def serve(state: ConsoleState, tmp_path: Path) -> Callable[..., FakeCaller]:
             changing: bool = True, token: Callable[[], None] = lambda: None) -> FakeCaller:
         caller: Any = FakeCaller({f"http://server-{number}": each for number, each in enumerate(servers)})
 
-        def changer() -> Any:
+        def with_token() -> Any:
             token()
             return caller
 
@@ -112,7 +112,7 @@ def serve(state: ConsoleState, tmp_path: Path) -> Callable[..., FakeCaller]:
 
         async def main() -> None:
             routes = ChangeRoutes(
-                ChangeableServers(tuple(caller.servers), lambda: caller, changer),
+                ChangeableServers(tuple(caller.servers), with_token, with_token),
                 AuditFile(audit or tmp_path / "audit.log"), now=lambda: 1.5, sleep=pause)
             console = ConsoleServer(state, guard, static, more=[routes] if changing else [])
             async with asking(console) as ask:
@@ -269,15 +269,19 @@ def test_a_result_that_cannot_be_logged_is_reported(serve, tmp_path: Path):
     serve(scenario, Server())
 
 
-def test_a_token_that_disappears_in_the_middle_hides_no_change(serve, tmp_path: Path):
-    servers = FakeServer(), FakeServer()
+@pytest.mark.parametrize(("is_shared", "message"), [
+    (False, ""), (True, "it has read the directory that another server wrote")])
+def test_tokens_that_disappear_in_the_middle_hide_no_change(serve, tmp_path: Path, is_shared: bool, message: str):
+    directory = [FIRST] if is_shared else None
+    servers = FakeServer(directory), FakeServer(directory)
+    servers[1].late = 3
 
     def token() -> None:
         if any(each.active == NEXT for each in servers):
             raise FileNotFoundError("no such file")
 
     async def scenario(ask: Ask) -> None:
-        assert results(await applied(ask)) == ("complete", [("changed", ""), ("changed", "")])
+        assert results(await applied(ask)) == ("complete", [("changed", ""), ("changed", message)])
 
     serve(scenario, *servers, token=token)
     assert [(each["phase"], each.get("outcome")) for each in entries(tmp_path)] == [
