@@ -82,7 +82,7 @@ class ChangeableServers:
 
 
 class _Callers(NamedTuple):
-    """What reads and changes the servers during one change."""
+    """The callers that read and change the servers during one change."""
 
     reader: Caller
     changer: Caller
