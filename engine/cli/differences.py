@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from koordpolicy.engine.comparison.outcome import GPU_SPREAD
+from koordpolicy.engine.comparison.loads import GPU_SPREAD
 from koordpolicy.engine.escaping import visible
 
 from .terminal import heading, table, write
@@ -15,7 +15,9 @@ from .verdicts import names
 
 if TYPE_CHECKING:
     from koordpolicy.engine.comparison.difference import BoundChange, BudgetSpent, Difference, Eligibility, Stranded
-    from koordpolicy.engine.comparison.outcome import Cause, Misfit, OutcomeSummary, PredictedEviction
+    from koordpolicy.engine.comparison.eligibility import Cause, Misfit
+    from koordpolicy.engine.comparison.evictions import PredictedEviction
+    from koordpolicy.engine.comparison.outcome import OutcomeSummary
 
 _MARKED: Final = re.compile(r"([\\`*_{}\[\]<>|#~@&])")
 _LONGEST: Final = 200

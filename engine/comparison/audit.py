@@ -34,7 +34,9 @@ from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 from koordpolicy.engine.scheduler.profiles.profile import Profile
 from koordpolicy.engine.testing.instruments import compiled_of, programs_of
 
-from .outcome import FailureCount, Outcome, Scorer, outcome
+from .eligibility import Scorer
+from .failures import FailureCount
+from .outcome import Outcome, outcome
 from .shapes import FieldReads, shapes_of
 
 FEW_PERCENT: Final = 1.0

@@ -14,7 +14,11 @@ import numpy as np
 
 from koordpolicy.engine.explanation import plain
 
-from .outcome import ELIGIBLE, Cause, FailureCount, Misfit, Outcome, PodShape, PredictedEviction, Scorer, Suppression
+from .eligibility import ELIGIBLE, Cause, Misfit, PodShape, Scorer
+from .evictions import PredictedEviction
+from .failures import FailureCount
+from .outcome import Outcome
+from .suppressions import Suppression
 
 _OfPod = TypeVar("_OfPod", Misfit, PredictedEviction)
 _BUDGET: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(%?)")

@@ -9,6 +9,8 @@ import pytest
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.comparison.eligibility import ELIGIBLE
+from koordpolicy.engine.comparison.outcome import Outcome
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry
@@ -60,6 +62,14 @@ def document(name: str, spec: str, *, kind: str = "SchedulerPlugin") -> str:
             f"{{policy.koordinator.sh/description: d}}}}\nspec:\n{body}\n---\n")
 
 
+COLD = document("cold", """
+variables: [{name: cpu, expression: usage.cpu * 100 / allocatable.cpu}]
+filter:
+- {name: below, expression: "variables.cpu < 65", messageExpression: "'at ' + string(variables.cpu)", message: too hot}
+""")
+MEASURED = COLD.replace("variables.cpu < 65", "!nodeInfo.measured || variables.cpu < 65")
+
+
 Policies = Callable[..., Registry]
 
 
@@ -84,3 +94,12 @@ def cluster() -> Cluster:
         pod("web-1", "1", "cool"), pod("web-2", "1", "hot"), pod("agent", "100m", "hot", namespace="kube-system"),
         pod("new-1", "2"), pod("new-2", "2"), pod("new-3", "2"), pod("huge", "64"),
     ])
+
+
+def refusals(found: Outcome) -> dict[str, dict[str, str]]:
+    """Return by shape and node which rule refuses it."""
+    return {
+        shape.name: {name: found.causes[number].rule or found.causes[number].plugin
+                     for name, number in zip(found.nodes, shape.refused_by.tolist(), strict=True) if number != ELIGIBLE}
+        for shape in found.shapes
+    }

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.overlay import NodeChange
-from koordpolicy.engine.comparison.outcome import ELIGIBLE, Outcome, outcome
+from koordpolicy.engine.comparison.eligibility import ELIGIBLE
+from koordpolicy.engine.comparison.outcome import Outcome, outcome
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live, Registry

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.difference import ChangeBudget, Difference, difference, spend
-from koordpolicy.engine.comparison.outcome import Cause, outcome
+from koordpolicy.engine.comparison.eligibility import Cause
+from koordpolicy.engine.comparison.outcome import outcome
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry
