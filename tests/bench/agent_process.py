@@ -1,7 +1,7 @@
 """The node agent as a process, with the state of a node: an API server and a kubelet on loopback, and files.
 
-Files of control groups v1, of procfs and of sysfs are plain ones in a temporary directory, so that an agent that
-enforces changes nothing of the machine.
+Files of procfs and of sysfs are plain ones in a temporary directory, so that an agent that enforces changes nothing of
+the machine. Files of control groups v1 are plain ones too, or the kernel's of empty groups made for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.engine.agent.states_informer.fake_kubelet import FakeKubelet, pod_lis
 from tests.engine.client.object_server import ObjectServer
 from tests.process_figures import memory_mib, processor_time
 
-from .agent_tree import write_group
+from .agent_tree import linked_hierarchies, make_group, write_group
 
 NODE = "bench"
 _PROC = ("cpuinfo", "meminfo", "stat", "mounts", "sys/kernel/osrelease")
@@ -106,19 +106,25 @@ def _id(number: int, container: int) -> str:
     return f"{number:032x}{container:032x}"
 
 
-def write_files(root: Path, pods: int = ROOM, containers: int = 2) -> ControlGroups:
-    """Write the machine's files below a directory: `cgroup`, `proc` and `sys`."""
-    roots = {name: str(root / "cgroup" / name) for name in SUBSYSTEMS}
-    groups = ControlGroups(1, SYSTEMD, roots)
+def write_files(root: Path, pods: int = ROOM, containers: int = 2, *, kernel: bool = False) -> None:
+    """Write the machine's files below a directory: `cgroup`, `proc` and `sys`.
+
+    With `kernel`, control groups below `cgroup` are the kernel's, in hierarchies that the caller has linked there.
+    """
+    groups = ControlGroups(1, SYSTEMD, {name: str(root / "cgroup" / name) for name in SUBSYSTEMS})
+    directories = [groups.tier(tier) for tier in _TIERS]
     for number in range(pods):
         tier, uid = _TIERS[number % 3], _uid(number)
         ids = [ContainerId("containerd", _id(number, each)) for each in range(containers)]
-        for directory in (groups.pod(tier, uid), *(groups.container(tier, uid, each) for each in ids)):
+        directories += [groups.pod(tier, uid), *(groups.container(tier, uid, each) for each in ids)]
+    for directory in directories:
+        if kernel:
+            make_group(groups, directory)
+        else:
             write_group(groups, directory)
             write_written(groups, directory)
-    for directory in map(groups.tier, _TIERS):
-        write_group(groups, directory)
-        write_written(groups, directory)
+    for number in range(pods):
+        _limit_as_kubelet(groups, number, containers)
     for name in _PROC:
         path = root / "proc" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +140,19 @@ def write_files(root: Path, pods: int = ROOM, containers: int = 2) -> ControlGro
                     ignore=lambda folder, names: [each for each in names if not each.startswith(
                         ("cpu", "topology", "online", "core", "thread", "physical")) or each in ("cpufreq", "cpuidle")],
                     ignore_dangling_symlinks=True)
-    return groups
+
+
+def _limit_as_kubelet(groups: ControlGroups, number: int, containers: int) -> None:
+    """Set the quotas of the limits of CPU; kubelet knows none of batch pods."""
+    tier, uid = _TIERS[number % 3], _uid(number)
+    quota = {"guaranteed": 10_000, "burstable": 20_000}.get(tier)
+    if quota is None:
+        return
+    root = Path(groups.roots["cpu"])
+    for each in range(containers):
+        container = groups.container(tier, uid, ContainerId("containerd", _id(number, each)))
+        (root / container / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (root / groups.pod(tier, uid) / "cpu.cfs_quota_us").write_text(f"{quota * containers}\n")
 
 
 def write_written(groups: ControlGroups, directory: str) -> None:
@@ -179,12 +197,15 @@ class AgentProcess:
 
 
 @contextmanager
-def running(root: Path, *options: str, pods: int = ROOM, program: str = "") -> Iterator[AgentProcess]:
+def running(
+    root: Path, *options: str, pods: int = ROOM, program: str = "", kernel: bool = False,
+) -> Iterator[AgentProcess]:
     """Run `koord-policy agent` with these options on a node with pods; yields once it is ready.
 
-    `program` is Python that the process runs before, in place of nothing.
+    `program` is Python that the process runs before, in place of nothing. With `kernel`, control groups below
+    `root/cgroup` are the kernel's (`linked_hierarchies`).
     """
-    write_files(root, pods)
+    write_files(root, pods, kernel=kernel)
     listed = [pod(number) for number in range(pods)]
     with ObjectServer() as server, FakeKubelet() as kubelet:
         for each in (node(), node_slo()):
@@ -224,9 +245,13 @@ def _kubeconfig(server: str) -> Mapping[str, Any]:
             "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}]}
 
 
-def measured(root: Path, seconds: float, *options: str) -> tuple[float, float, float]:
-    """Return milliseconds of processor time per second, resident memory at the end, and the most before, in MiB."""
-    with running(root, *options) as agent:
+def measured(root: Path, seconds: float, *options: str, kernel: bool = False) -> tuple[float, float, float]:
+    """Return milliseconds of processor time per second, resident memory at the end, and the most before, in MiB.
+
+    With `kernel`, control groups are the kernel's; raises `OSError` if they cannot be made here.
+    """
+    with linked_hierarchies(root / "cgroup") if kernel else nullcontext(), running(
+            root, *options, kernel=kernel) as agent:
         time.sleep(10)  # the first rounds write what has to be written
         before, began = agent.processor_time, time.monotonic()
         time.sleep(seconds)

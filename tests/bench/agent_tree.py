@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from koordpolicy.engine.agent.host.control_groups import CGROUPFS, SYSTEMD, ControlGroups
+from koordpolicy.engine.agent.host.detection import SUBSYSTEMS as DETECTED
 from koordpolicy.engine.agent.metrics_advisor.measured_groups import MeasuredGroup, MeasuredGroups
 
 SUBSYSTEMS = ("cpu", "cpuacct", "cpuset", "memory")
@@ -93,6 +94,50 @@ def kernel_groups(name: str) -> Iterator[ControlGroups]:
             root.mkdir(exist_ok=True)  # two subsystems may have one hierarchy
         yield ControlGroups(1, CGROUPFS, {each: str(root) for each, root in roots.items()})
     finally:
-        for root in roots.values():
-            for folder, _, _ in os.walk(root, topdown=False):
-                Path(folder).rmdir()
+        _remove(roots.values())
+
+
+@contextmanager
+def linked_hierarchies(root: Path) -> Iterator[None]:
+    """Make a control group in each of the kernel's hierarchies v1, linked by the hierarchy's name below `root`.
+
+    The groups are removed at the end. Raises:
+        OSError: they cannot be made here.
+    """
+    mounted = {each.name: each / f"koord-policy-bench-{os.getpid()}" for each in Path("/sys/fs/cgroup").iterdir()
+               if each.name in DETECTED}
+    if missing := set(SUBSYSTEMS) - mounted.keys():
+        raise FileNotFoundError(errno.ENOENT, "hierarchies v1 are not mounted", ", ".join(sorted(missing)))
+    root.mkdir()
+    try:
+        for name, folder in mounted.items():
+            folder.mkdir(exist_ok=True)  # two subsystems may have one hierarchy
+            (root / name).symlink_to(folder)
+        _inherit_cpus(mounted["cpuset"])
+        yield
+    finally:
+        _remove(mounted.values())
+
+
+def make_group(groups: ControlGroups, directory: str) -> None:
+    """Make a control group in each hierarchy of the kernel that there is; its CPU set is its parent's."""
+    for subsystem, root in groups.roots.items():
+        if not Path(root).is_dir():
+            continue
+        at = Path(root)
+        for part in directory.split("/"):
+            at /= part
+            at.mkdir(exist_ok=True)
+            if subsystem == "cpuset":
+                _inherit_cpus(at)
+
+
+def _inherit_cpus(folder: Path) -> None:
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        (folder / name).write_text((folder.parent / name).read_text())
+
+
+def _remove(roots: Iterable[Path]) -> None:
+    for root in roots:
+        for folder, _, _ in os.walk(root, topdown=False):
+            Path(folder).rmdir()
