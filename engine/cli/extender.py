@@ -234,7 +234,7 @@ def loader(
     """
 
     def load() -> Loaded:
-        return load_vetted(options, load_with)
+        return load_vetted(options, load_with, shadow=options.shadow)
 
     def load_with(vetter: Vetter | None) -> Loaded:
         from koordpolicy.engine.cluster.cluster import Cluster

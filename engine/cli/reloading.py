@@ -76,14 +76,15 @@ def check_paths(options: argparse.Namespace) -> None:
             need_policies_path(path)
 
 
-def load_vetted(options: argparse.Namespace, load: Callable[[Vetter | None], T]) -> T:
+def load_vetted(options: argparse.Namespace, load: Callable[[Vetter | None], T], *, shadow: str | None = None) -> T:
     """Return the result of `load`, which is called with the started process that compiles policies, or None.
 
-    Without paths of `--policies` there is nothing to compile, ever, and no process. If `load` raises, it is ended.
+    Without paths of `--policies`, or of policies in the `shadow`, there is nothing to compile, ever, and no process. If
+    `load` raises, it is ended.
     """
     from koordpolicy.engine.reload.vet import SECONDS, Vetter  # only servers pay for it
 
-    if options.compile_timeout == 0 or not options.policies:
+    if options.compile_timeout == 0 or not (options.policies or shadow):
         return load(None)
     vetter = Vetter(seconds=options.compile_timeout or SECONDS)
     try:

@@ -110,6 +110,7 @@ def test_no_process_compiles_policies_where_no_path_of_them_is_named():
     add_policies(parser)
     reloading.add_arguments(parser)
     assert reloading.load_vetted(parser.parse_args([]), lambda vetter: vetter) is None
-    vetter = reloading.load_vetted(parser.parse_args(["--policies", str(POLICIES)]), lambda vetter: vetter)
-    assert vetter is not None
-    vetter.close()
+    for words, shadow in ((["--policies", str(POLICIES)], None), ([], str(POLICIES))):
+        vetter = reloading.load_vetted(parser.parse_args(words), lambda vetter: vetter, shadow=shadow)
+        assert vetter is not None
+        vetter.close()
