@@ -40,6 +40,11 @@ def marked(finding: LintFinding) -> str:
     return root.source.text[root.start : root.end]
 
 
+def absent(text: str) -> list[str]:
+    """Return the reads that are marked as unguarded."""
+    return [marked(each) for each in findings(text) if each.rule.id == "KP023"]
+
+
 def scheduler_policy(spec: str, name: str = "example") -> str:
     body = "".join(f"  {line}\n" for line in spec.strip("\n").splitlines())
     return HEAD.format(kind="SchedulerPlugin", name=name) + body
