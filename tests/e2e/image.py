@@ -51,11 +51,12 @@ def base_store() -> Path:
     Raises:
         CannotBuild: Without a mirror, or if debootstrap fails.
     """
-    release, mirror = _release_and_mirror()
+    release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     recipe = f"1 {release} {platform.machine()} {PACKAGES}"
     path = cache_directory() / f"image-base-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
     if path.exists():
         return path
+    mirror = _mirror_of(release)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         scratch = Path(folder)
@@ -73,17 +74,16 @@ def base_store() -> Path:
     return path
 
 
-def _release_and_mirror() -> tuple[str, str]:
-    """Return the name of this machine's release, and the mirror that its apt takes it from."""
-    values = platform.freedesktop_os_release()
-    release = values.get("VERSION_CODENAME", "")
+def _mirror_of(release: str) -> str:
+    """Return the mirror that this machine's apt takes its release from. Raises CannotBuild if apt has no lists."""
+    ours = platform.freedesktop_os_release()["ID"]
     targets = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(ORIGIN) $(RELEASE) $(COMPONENT) $(REPO_URI)",
          "Created-By: Packages"], capture_output=True, text=True, check=False).stdout.splitlines()
     for origin, of, component, mirror in (line.split() for line in targets if len(line.split()) == 4):
-        if (origin.lower(), of, component) == (values["ID"], release, "main"):
-            return release, mirror
-    raise CannotBuild(f"apt has no lists of {values['ID']} `{release}` main: run `apt-get update`")
+        if (origin.lower(), of, component) == (ours, release, "main"):
+            return mirror
+    raise CannotBuild(f"apt has no lists of {ours} `{release}` main: run `apt-get update`")
 
 
 class Storage:
