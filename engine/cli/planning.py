@@ -41,6 +41,8 @@ def show_plan(server: PlannedServer) -> None:
     """Write the effect on a server."""
     if server.state != "changes":
         write(f"{server.endpoint}: nothing would change: {server.message}")
+        if server.files:
+            write("  if the server took it, these files would change:")
     else:
         number = "" if server.generation is None else f", generation {server.generation}"
         where = f", written to `{server.path}`" if server.path else ""

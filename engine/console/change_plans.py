@@ -250,8 +250,6 @@ def _planned(action: str, answer: EndpointAnswer) -> PlannedServer:
 
 
 def _why(answer: EndpointAnswer) -> str:
-    if answer.code == 401:
-        return "it does not take the console's token: start the console with its `--admin-token-file`"
     return answer.error or "what it answers is not understood"
 
 

@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -43,6 +43,7 @@ from .models.model import Model
 from .rights import EVERYTHING
 from .routes import USER, Route, json_answer
 
+_UNKNOWN: Final = "it does not take the console's token: start the console with its `--admin-token-file`"
 _COST: Final = 5.0
 _THREADS: Final = 16
 _FOLLOW_LOOKS: Final = 20
@@ -132,7 +133,7 @@ class ChangeRoutes:
         endpoint, active = holder_of(answers, wanted.before, wanted.after)
         changer, found = self._changer(), dict[str, EndpointAnswer]()
         for each in {wanted.before, wanted.after} - {active}:
-            [found[each]] = await self._call_all(changer, [endpoint], "/rollback", {"to": each, "dryRun": True})
+            [found[each]] = await self._ask(changer, [endpoint], "/rollback", {"to": each, "dryRun": True})
         return json_answer(difference_of(endpoint, wanted.before, wanted.after, active, found))
 
     async def _plan(self, request: web.Request) -> web.Response:
@@ -154,7 +155,7 @@ class ChangeRoutes:
 
     async def _planned(self, change: Change, changer: Caller) -> ChangePlan:
         body = {**_body(change), "dryRun": True}
-        answers = await self._call_all(changer, await self._endpoints(), f"/{change.action}", body)
+        answers = await self._ask(changer, await self._endpoints(), f"/{change.action}", body)
         return plan_of(change.action, change.to, answers)
 
     async def _applied(self, change: Change, request: web.Request, callers: _Callers) -> ChangeResult:
@@ -207,7 +208,7 @@ class ChangeRoutes:
     async def _change_one(self, change: Change, server: PlannedServer, callers: _Callers) -> ServerResult:
         body = _body(change) | {"active": server.before}
         body |= {"hash": server.after} if change.action == PROMOTE else {"to": server.after}
-        [answer] = await self._call_all(callers.changer, [server.endpoint], f"/{change.action}", body)
+        [answer] = await self._ask(callers.changer, [server.endpoint], f"/{change.action}", body)
         found = result_of(answer, server.after)
         if found.state != "changed" and change.action == PROMOTE and answer.data.get("code") in UNSETTLED:
             return await self._followed(found, server.after, _FOLLOW_LOOKS, callers.reader)
@@ -251,6 +252,13 @@ class ChangeRoutes:
             return await asyncio.get_running_loop().run_in_executor(self._calls, resolve)
         except UnresolvedError as error:
             raise NotPermitted(503, str(error)) from None
+
+    async def _ask(
+        self, changer: Caller, endpoints: Sequence[str], path: str, body: object,
+    ) -> list[EndpointAnswer]:
+        """Ask servers for a change, or for its dry run; the token that one does not take is the console's."""
+        answers = await self._call_all(changer, endpoints, path, body)
+        return [replace(each, error=_UNKNOWN) if each.code == 401 else each for each in answers]
 
     async def _call_all(
         self, caller: Caller, endpoints: Sequence[str], path: str, body: object = None,

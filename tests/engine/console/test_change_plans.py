@@ -56,7 +56,7 @@ def test_the_plan_of_a_promotion_has_hashes_counts_and_differences():
     (answer({}, 404, "it has no /promote"), "unconcerned", "it has no /promote"),
     (answer({}, 0, "cannot be reached: refused"), "refused", "cannot be reached: refused"),
     (answer({"error": "show it"}, 401, "it has another token: name the file"), "refused",
-     "it does not take the console's token: start the console with its `--admin-token-file`"),
+     "it has another token: name the file"),
     (answer({"error": "no"}, 403, "no"), "refused", "no"),
     (answer({"hash": 7}), "refused", "what it answers is not understood"),
     (answer({"promoted": True}), "refused", "what it answers is not understood"),

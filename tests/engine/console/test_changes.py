@@ -288,6 +288,17 @@ def test_tokens_that_disappear_in_the_middle_hide_no_change(serve, tmp_path: Pat
         ("begin", None), ("end", "complete")]
 
 
+def test_a_server_with_another_token_names_that_of_the_console(serve):
+    server = FakeServer()
+    server.refuses = 401, {"error": "it has another token: name the file by `--token-file`"}
+
+    async def scenario(ask: Ask) -> None:
+        assert results(await applied(ask)) == ("none", [(
+            "failed", "it does not take the console's token: start the console with its `--admin-token-file`")])
+
+    serve(scenario, server)
+
+
 def test_nothing_is_changed_while_the_token_cannot_be_read(serve, tmp_path: Path):
     def token() -> None:
         raise FileNotFoundError("no such file")

@@ -125,6 +125,9 @@ def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, tok
     done = run("rollback", "--dry-run", "--to", "77", "--endpoint", server.url, "--token-file", token)
     assert (done.exit, done.out.startswith(f"{server.url}: nothing would change: no generation `77` is kept")) == (
         5, True)
+    done = run("rollback", "--dry-run", "--endpoint", server.url)
+    wanted = "it wants a token: name the file with the one of `--admin-token-file` by `--token-file`"
+    assert (done.exit, done.out) == (2, f"{server.url}: nothing would change: {wanted}\n")
     done = run("rollback", "--endpoint", server.url, "--token-file", token)
     assert (
         done.exit, done.out.startswith(f"{server.url}: generation 1 is active again, as generation 3 ("),
@@ -153,8 +156,9 @@ def test_a_promotion_says_why_not_and_then_promotes(run, shadowed, shadow, polic
     done = run("promote", "--decisions", 2, "--max-differences", "50%", "--hash", "abcdef", *words)
     assert (done.exit, "is in the shadow" in done.out) == (5, True)
     done = run("promote", "--dry-run", "--decisions", 2, *words)
-    assert (done.exit, done.out.splitlines()[:2]) == (6, [
+    assert (done.exit, done.out.splitlines()[:3]) == (6, [
         f"{shadowed.url}: nothing would change: 1 of 2 decisions differ, and at most 0.1 % may",
+        "  if the server took it, these files would change:",
         "  policy.yaml: replaced"])
     done = run("promote", "--dry-run", "--decisions", 2, "--max-differences", "50%", *words)
     assert (done.exit, done.out.splitlines()[0].endswith(f", written to `{policies}`")) == (0, True)
