@@ -9,6 +9,7 @@ from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.limits import CycleLimits, EvictionLimiter
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.descheduler.workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
+from koordpolicy.engine.documents import load
 from koordpolicy.engine.source import PolicyError, Source
 
 from .conftest import evicted, node, pod
@@ -112,6 +113,21 @@ spec:
     assert evicted(result) == ["new-0", "old-0"]
     assert {each.message for each in result.kept} == {
         "at most 2 pods of Deployment d/web at the same time", "at most 1 pods of ReplicaSet d/new at the same time"}
+
+
+def test_a_limit_that_is_no_number_is_told_in_words():
+    (problem,) = load([Source("d.yaml", """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: all}
+spec:
+  type: Deschedule
+  criteria: [{name: all, expression: "true"}]
+  limits: {perWorkload: 110%}
+""")]).problems
+    assert (problem.message, problem.help) == (
+        "`110%` is not a value of `spec.limits.perWorkload`",
+        "write a whole number, or a percentage from `0%` to `100%`")
 
 
 def test_the_configuration_limits_workloads():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -293,3 +295,16 @@ def test_a_misspelt_required_field_is_one_problem(kind: str, spec: str, unknown:
     text = f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{{spec}}}\n"
     (problem,) = load([Source("a.yaml", text)]).problems
     assert (problem.message, problem.help[:12]) == (f"unknown field {unknown}", "did you mean")
+
+
+def test_every_pattern_of_the_schemas_has_words_for_people() -> None:
+    def patterns(found: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(found, dict) and isinstance(found.get("pattern"), str):
+            yield found
+        for each in found.values() if isinstance(found, dict) else found if isinstance(found, list) else ():
+            yield from patterns(each)
+
+    files = sorted((Path(__file__).parents[3] / "schemas" / "v1alpha2").glob("*.json"))
+    found = [(file.name, each) for file in files for each in patterns(json.loads(file.read_text(encoding="utf-8")))]
+    assert {name for name, _ in found} >= {"definitions.json", "DeschedulerPlugin.json"}
+    assert [(name, each["pattern"]) for name, each in found if "x-wanted" not in each] == []
