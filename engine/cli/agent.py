@@ -27,6 +27,7 @@ from .durations import seconds
 from .ending import end_at_signals
 from .exits import Exit, Stop
 from .logs import add_format_argument, start_server_logs
+from .numbers import whole
 from .qos import gates_from_option, read_gates, strategy_args
 from .terminal import warn, write
 
@@ -149,7 +150,7 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
                             "API server)")
     group.add_argument("--kubelet-server-name", metavar="NAME",
                        help="the name in the kubelet's certificate, if that is not its address")
-    group.add_argument("--kubelet-read-only-port", metavar="PORT", type=int, default=0,
+    group.add_argument("--kubelet-read-only-port", metavar="PORT", type=whole, default=0,
                        help="list the pods by plain HTTP from this port of the kubelet, without a token")
     group.add_argument("--kubelet-insecure-tls", action="store_true",
                        help="do not verify the kubelet's certificate: whoever answers there gets the agent's token")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from koordpolicy.engine.documents import Documents, is_left_out, is_policy_file, load
 from koordpolicy.engine.documents.nodes import LARGEST_FILE, decode
@@ -14,6 +15,8 @@ from .exits import Stop
 
 _FILE = "100"
 """The prefix of the mode of a file in a tree; the others are links and submodules."""
+_NO_SUCH_NAME: Final = 1
+"""The exit code of `git rev-parse --verify` for a name of no commit; it has others without a repository."""
 
 
 def changed_since(reference: str, directory: Path) -> frozenset[Path]:
@@ -98,7 +101,7 @@ def _run_git(directory: Path, *arguments: str, missing: str = "", given: bytes =
     except FileNotFoundError:
         raise Stop("what stood in a commit is asked of git, and there is no `git` here") from None
     if done.returncode:
-        if missing:
+        if missing and done.returncode == _NO_SUCH_NAME:
             raise Stop(f"git has no commit `{missing}`")
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise Stop(f"git: {words[0].removeprefix('fatal: ') if words else 'it failed'}")

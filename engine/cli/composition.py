@@ -24,6 +24,7 @@ from koordpolicy.engine.kubernetes.release import KOORD_SCHEDULER, KOORDINATORS,
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
 
 from .exits import Exit, Stop
+from .numbers import whole
 from .policy_sources import (
     LOCAL,
     PolicyAccess,
@@ -98,7 +99,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
                              "with all of the default plugins)")
     parser.add_argument("--tie-break", choices=("first", "random"), default="first",
                         help="choose among the best nodes the first by name, or a random one (default: first)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random choices (default: 0)")
+    parser.add_argument("--seed", type=whole, default=0, help="seed of random choices (default: 0)")
     add_enable(parser)
     add_kubernetes(parser)
 

@@ -41,10 +41,11 @@ from .composition import (
     warn_of_settings,
 )
 from .differences import markdown, show
-from .exits import Exit, Stop
+from .exits import Exit, Stop, refuse_given
 from .policy_sources import PolicyAccess, add_bundle_options, bundle_options, is_elsewhere, need_bundle
 from .terminal import progress, write_json
 from .terminal import write as write_line
+from .traces import need_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,6 +122,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if options.cluster is None and options.trace is None:
         raise Stop("there is nothing to compare over: name a dump with `--cluster`, or a trace with `--trace`")
+    if options.trace is None:
+        refuse_given(options, ("nodes",), "goes with `--trace`")
     need_bundle((options.old, options.new), bundle_options(options))
     old, new = _both(options.old, options.new, builtins, access_of(options))
     configuration = None
@@ -213,9 +216,7 @@ def _question(options: argparse.Namespace) -> tuple[Cluster, Sequence[PodInfo] |
     from koordpolicy.engine.cluster.objects.pods import PodInfo
     from koordpolicy.engine.cluster.sources import trace as traces  # only where one is given
 
-    for path in filter(None, (options.trace, options.nodes)):
-        if not path.exists():
-            raise Stop(f"there is no file `{path}`")
+    need_trace(options)
     recorded = traces.load(options.trace, options.nodes)
     if options.cluster is None:
         cluster = cluster_from(Objects.of((node.object() for node in recorded.nodes), traces.KINDS), str(options.trace))

@@ -64,14 +64,26 @@ def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
         raise Stop("`--key` goes with `--cert`")
     context = None
     if options.ca is not None or options.cert is not None:
-        try:
-            context = ssl.create_default_context(cafile=options.ca)
-            if options.cert is not None:
-                context.load_cert_chain(options.cert, options.key)
-        except OSError as error:  # also ssl.SSLError, which is one
-            raise Stop(f"the files of `--ca`, `--cert` and `--key` cannot be used: "
-                       f"{(error.strerror or str(error)).lower()}") from None
+        context = _context_of(options)
     return Caller(token, context, seconds)
+
+
+def _context_of(options: argparse.Namespace) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=options.ca)
+    except OSError as error:  # also ssl.SSLError, which is one
+        why = "it holds no certificate (PEM)" if isinstance(error, ssl.SSLError) else str(error.strerror).lower()
+        raise Stop(f"`--ca {options.ca}` cannot be used: {why}") from None
+    if options.cert is not None:
+        files, what = f"`--cert {options.cert}`", "it holds no certificate with its private key (PEM)"
+        if options.key is not None:
+            files, what = f"{files} with `--key {options.key}`", "they are no certificate with its private key (PEM)"
+        try:
+            context.load_cert_chain(options.cert, options.key)
+        except OSError as error:
+            why = what if isinstance(error, ssl.SSLError) else str(error.strerror).lower()
+            raise Stop(f"{files} cannot be used: {why}") from None
+    return context
 
 
 def token_of(file: Path) -> str:

@@ -27,6 +27,14 @@ def percent(text: str) -> float:
     return number(text, "percentage from 0 to 100", lambda value: 0 <= value <= 100, suffix="%")
 
 
+def whole(text: str) -> int:
+    """Read an option's value that is a whole number, also one below 0."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number") from None
+
+
 def positive_seconds(text: str) -> float:
     """Read an option's value that is a number of seconds above 0."""
     return number(text, "number of seconds above 0", lambda value: 0 < value < math.inf)

@@ -41,7 +41,7 @@ from .composition import (
     warn_of_lacks,
 )
 from .exits import Exit, Stop, refuse_given
-from .numbers import number
+from .numbers import number, whole
 from .pages import check_page
 from .sparks import spark, time_of
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tie-break", choices=TIE_BREAKS,
                         help="choose among the best nodes the first by name, or a random one (default: first, or as "
                              "recorded)")
-    parser.add_argument("--seed", type=int, help="seed of random choices (default: 0, or as recorded)")
+    parser.add_argument("--seed", type=whole, help="seed of random choices (default: 0, or as recorded)")
     parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
                         help="a DeschedulerConfiguration (descheduler/v1alpha2)")
     parser.add_argument("--descheduling-interval", type=_interval, metavar="TIME",

@@ -33,7 +33,7 @@ from .composition import (
     warn_of_lacks,
 )
 from .exits import Exit
-from .numbers import number
+from .numbers import number, whole
 from .pages import check_page
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
 from .traces import add_trace, made_by, need_trace, settings_with
@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     add_trace(parser)
     add_policies(parser)
-    parser.add_argument("--seed", type=int, default=42, help="seed of the workload and of random choices (default: 42)")
+    parser.add_argument("--seed", type=whole, default=42,
+                        help="seed of the workload and of random choices (default: 42)")
     parser.add_argument("--tune", type=_ratio, default=1.3, metavar="X",
                         help="GPU requests of the workload, as a multiple of the cluster's GPUs; 0 leaves the trace "
                              "unchanged (default: 1.3)")

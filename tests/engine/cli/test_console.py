@@ -50,7 +50,23 @@ def test_a_file_that_is_not_there_is_named_with_its_option(run: Run, dump: Path,
 def test_an_authority_that_is_not_there_is_refused(run: Run, dump: Path):
     done = run("console", "--cluster", dump, "--endpoints", "http://a", "--ca", "missing")
     assert (done.exit, done.err) == (
-        2, "koord-policy: the files of `--ca`, `--cert` and `--key` cannot be used: no such file or directory\n")
+        2, "koord-policy: `--ca missing` cannot be used: no such file or directory\n")
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    (("--ca", "other"), "`--ca other` cannot be used: it holds no certificate (PEM)"),
+    (("--cert", "other"), "`--cert other` cannot be used: it holds no certificate with its private key (PEM)"),
+    (("--cert", "other", "--key", "other"),
+     "`--cert other` with `--key other` cannot be used: they are no certificate with its private key (PEM)"),
+    (("--cert", "missing"), "`--cert missing` cannot be used: no such file or directory"),
+])
+def test_files_that_are_no_certificates_are_named_with_their_options(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], told: str,
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").write_text("kind: Pod\n", encoding="utf-8")
+    done = run("status", *options)
+    assert (done.exit, done.err) == (2, f"koord-policy: {told}\n")
 
 
 def test_an_address_in_use_is_named(run: Run, dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -280,6 +280,17 @@ def test_what_git_does_not_have_is_a_usage_error(run: Run, repository: Path, clu
     assert told in done.err
 
 
+def test_without_a_repository_git_says_so(
+    run: Run, sets: dict[str, Path], cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+):
+    (tmp_path / "alone").mkdir()
+    monkeypatch.chdir(tmp_path / "alone")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    done = run("diff", "main:policies", sets["free"], "--cluster", cluster)
+    assert (done.exit, done.out) == (2, "")
+    assert done.err.startswith("koord-policy: git: not a git repository")
+
+
 def test_a_link_in_a_commit_is_not_followed(run: Run, repository: Path, cluster: Path):
     (repository / "policies" / "link.yaml").symlink_to("/etc/passwd")
     subprocess.run(["git", "add", "."], cwd=repository, check=True)
@@ -330,7 +341,9 @@ def test_a_limit_takes_the_first_pods_by_priority(run: Run, sets: dict[str, Path
 
 
 @pytest.mark.parametrize(("options", "told"), [
-    (("--trace", "nowhere"), "there is no file `nowhere`"), (("--limit", "0"), "`0` is not a whole number above 0"),
+    (("--trace", "nowhere"), "there is no file `nowhere`"), (("--nodes", "nodes.csv"), "`--nodes` goes with `--trace`"),
+    (("--trace", "."), "there is no list of nodes `openb_node_list_gpu_node.csv` beside the pods: name one"),
+    (("--limit", "0"), "`0` is not a whole number above 0"),
     (("--hot", "200"), "`200` is not a percentage from 1 to 100"),
     (("--top", "-1"), "`-1` is not a whole number above 0"),
     (("--descheduler-config", "nowhere"), "there is no file `nowhere`"),

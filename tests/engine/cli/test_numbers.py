@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from koordpolicy.engine.cli.numbers import number, percent
+from koordpolicy.engine.cli.numbers import number, percent, whole
 
 
 @pytest.mark.parametrize(("text", "found"), [("0", 0.0), ("80", 80.0), ("12.5%", 12.5), ("100%", 100.0), ("1e1", 10.0)])
@@ -22,3 +22,10 @@ def test_a_number_is_one_that_is_allowed():
     for text in ("2", "two", "3%"):
         with pytest.raises(argparse.ArgumentTypeError, match=f"^`{text}` is not a number above 2$"):
             number(text, "number above 2", lambda value: value > 2)
+
+
+def test_a_whole_number_may_be_below_0():
+    assert [whole(text) for text in ("7", "0", "-7")] == [7, 0, -7]
+    for text in ("", "x", "1.5", "1e3"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"^`{text}` is not a whole number$"):
+            whole(text)
