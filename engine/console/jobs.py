@@ -6,6 +6,7 @@ Replays and analyses are such work. Each has a view, which says how far it is an
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -31,6 +32,8 @@ SECONDS: Final = 300.0
 _MOST_QUEUED: Final = 4
 _REMEMBERED: Final = 16
 _ENDS: Final = frozenset({"done", "failed", "cancelled"})
+_LARGEST_NUMBER: Final = 2**53 - 1
+"""The largest integer that JavaScript reads exactly."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -68,7 +71,6 @@ class BackgroundJobs(Generic[V]):
         self._limit = limit
         self._advice = f": {advice}" if advice else ""
         self._jobs: OrderedDict[int, BackgroundJob[V]] = OrderedDict()
-        self._number = 0
         self._lock = threading.Lock()
         self._thread = Daemons(1, names)
 
@@ -76,7 +78,8 @@ class BackgroundJobs(Generic[V]):
               stamp: Hashable = None) -> V:
         """Begin a job, and return its view with a number; `compute` ends with the phase `done` and a result in it.
 
-        With a key, one with the same key that has not ended, or was done at the same stamp, is taken instead.
+        With a key, one with the same key that has not ended, or was done at the same stamp, is taken instead. The
+        number is a random one: who was not told it cannot read the result, which may be that of somebody's draft.
 
         Raises:
             NotPermitted: too many jobs wait.
@@ -88,9 +91,9 @@ class BackgroundJobs(Generic[V]):
                     return job.view
             if sum(each.view.phase not in _ENDS for each in self._jobs.values()) >= _MOST_QUEUED:
                 raise NotPermitted(503, f"too many {self._names} are running: try again", **{"Retry-After": "5"})
-            self._number += 1
-            job = BackgroundJob(replace(view, number=self._number, phase="queued"), key, stamp)
-            self._jobs[self._number] = job
+            number = 1 + secrets.randbelow(_LARGEST_NUMBER)
+            job = BackgroundJob(replace(view, number=number, phase="queued"), key, stamp)
+            self._jobs[number] = job
             while len(self._jobs) > _REMEMBERED:
                 self._jobs.popitem(last=False)
         self._thread.submit(self._run, job, compute)
@@ -103,12 +106,12 @@ class BackgroundJobs(Generic[V]):
     def state_of(self, request: web.Request) -> V:
         """Return the state of the job whose `number` is in a query; raises `ValueError`, and what `state` raises."""
         number = request.query.get("number", "")
-        if not (number.isascii() and number.isdigit() and len(number) < 10):
+        if not (number.isascii() and number.isdigit() and len(number) <= len(str(_LARGEST_NUMBER))):
             raise ValueError(f"`number` must be the number of one of the {self._names}")
         return self.state(int(number))
 
     def cancel(self, number: int) -> V:
-        """End a job; one that has ended stays as it is. Raises what `state` raises."""
+        """End a job, for all who share it; one that has ended stays as it is. Raises what `state` raises."""
         job = self._job(number)
         job.cancelled = True
         if job.deadline is not None:
