@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from .connection import Connection
 from .faults import ApiFault, of_exception
@@ -303,9 +304,7 @@ class Transport:
             self.connection.credentials.refused(header)
         return ApiError(response.status, _status(body), retry_after=_retry_after(response))
 
-    def _url(self, path: str, query: Mapping[str, str] | None) -> Any:
-        from yarl import URL  # noqa: PLC0415
-
+    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
         # As it is: yarl would decode escapes of names and selectors.
         return URL(f"{self.connection.server}{path}{f'?{urlencode(query)}' if query else ''}", encoded=True)
 
