@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +14,15 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def taken(jobs: queue.SimpleQueue[T | None]) -> Iterator[T]:
+    """Take all jobs from a queue without waiting, and yield them; None, which ends a thread, is passed over."""
+    # Threads take from the queue concurrently, so a job may be gone after it was seen.
+    with suppress(queue.Empty):
+        while True:
+            if (job := jobs.get_nowait()) is not None:
+                yield job
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,13 +79,9 @@ class Daemons(Executor):
         with self._lock:
             self._closed = True
             if cancel_futures:
-                # The threads take from the queue concurrently, so an item may be gone after it was seen.
-                with suppress(queue.Empty):
-                    while True:
-                        job = self._jobs.get_nowait()
-                        if job is not None:
-                            job.future.cancel()
-                            del self._unfinished[job]
+                for job in taken(self._jobs):
+                    job.future.cancel()
+                    del self._unfinished[job]
             for _ in self._threads:
                 self._jobs.put(None)
         if wait:

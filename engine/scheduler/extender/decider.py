@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from koordpolicy.engine.cel.values.deadline import Deadline
+from koordpolicy.engine.serving.daemons import taken
 from koordpolicy.engine.source import Source
 
 P = ParamSpec("P")
@@ -103,12 +103,8 @@ class Decider(Executor):
         with self._lock:
             self._closed = True
             if cancel_futures:
-                # The thread takes from the queue concurrently, so an item may be gone after it was seen.
-                with suppress(queue.Empty):
-                    while True:
-                        job = self._jobs.get_nowait()
-                        if job is not None:
-                            job.future.cancel()
+                for job in taken(self._jobs):
+                    job.future.cancel()
             self._jobs.put(None)
             thread = self._thread
         if wait and thread is not None:
