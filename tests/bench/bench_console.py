@@ -27,8 +27,9 @@ from typing import Final
 import aiohttp
 
 from ..e2e.control_plane import ControlPlane, free_ports
+from ..process_figures import processor_time
 from .figure import Figure
-from .live_load import ROOT, Api, api_of, built, koord_policy, pod, processor_seconds, running
+from .live_load import ROOT, Api, api_of, built, koord_policy, pod, running
 
 _VIEWERS: Final = (0, 1, 50)
 _BOUND: Final = 5.0
@@ -101,17 +102,17 @@ async def _turn(api: Api, control_plane: ControlPlane, pods: int, viewers: int) 
     with running(command, control_plane) as process:
         await _ready(f"http://127.0.0.1:{port}/readyz", process)
         async with _looking(f"http://127.0.0.1:{port}", viewers) as count:
-            seconds, began = processor_seconds(process.pid), time.monotonic()
+            seconds, began = processor_time(process.pid), time.monotonic()
             await api.all(path, [pod(number) for number in range(pods)])
             while (await api.request("GET", f"{path}?fieldSelector=spec.nodeName%3D&limit=1"))["items"]:
                 if process.poll() is not None or time.monotonic() - began > _BIND_S:
                     raise TimeoutError(f"{process.args!r} did not bind all pods in {_BIND_S:g} s")
                 await asyncio.sleep(0.1)
-            seconds, took = processor_seconds(process.pid) - seconds, time.monotonic() - began
+            seconds, took = processor_time(process.pid) - seconds, time.monotonic() - began
             await asyncio.sleep(_CALM_S / 4)  # events of the last pods are written
-            calm, began = processor_seconds(process.pid), time.monotonic()
+            calm, began = processor_time(process.pid), time.monotonic()
             await asyncio.sleep(_CALM_S)
-            calm = 100 * (processor_seconds(process.pid) - calm) / (time.monotonic() - began)
+            calm = 100 * (processor_time(process.pid) - calm) / (time.monotonic() - began)
             views = count()
     await api.remove(namespace)
     return Load(1000 * seconds / pods, calm, pods / took, views)

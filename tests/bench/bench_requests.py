@@ -31,7 +31,7 @@ import aiohttp
 
 from ..e2e.control_plane import ControlPlane, free_ports
 from ..e2e.custom_resources import ALL, COLOCATION_PROFILE, NODE_METRIC, define
-from ..e2e.roles import NAMESPACE, create_definitions, manifests
+from ..e2e.roles import NAMESPACE, create_definitions, manifests, pod_spec
 from ..process_figures import processor_time
 from .descheduler_cluster import node_metrics, pods
 from .figure import Figure
@@ -190,10 +190,8 @@ class Samples:
 
 def _command(name: str, directory: Path, port: int, others: list[int]) -> list[str]:
     """Return the command of a server with the arguments of its manifest, with places of this machine."""
-    items = manifests(name)
-    [workload] = [each for each in items if each["kind"] == "Deployment"]
-    [container] = workload["spec"]["template"]["spec"]["containers"]
-    for item in items:
+    [container] = pod_spec(name)["containers"]
+    for item in manifests(name):
         if item["kind"] == "ConfigMap":
             (directory / "config").mkdir(parents=True)
             for file, text in item["data"].items():

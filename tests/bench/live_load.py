@@ -20,6 +20,7 @@ import aiohttp
 
 from ..e2e.build import CannotBuild, cached_binary
 from ..e2e.control_plane import ControlPlane
+from ..process_figures import memory_mib, processor_time
 from .figure import Missing
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -155,14 +156,7 @@ class running:  # noqa: N801 - used like a function
 
 
 def _usage(pid: int) -> tuple[float, float]:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return int(status["VmHWM"].split()[0]) / 1024, processor_seconds(pid)
-
-
-def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return memory_mib(pid, "VmHWM"), processor_time(pid)
 
 
 class Api:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,26 @@ def manifests(folder: str) -> list[dict[str, Any]]:
     for path in sorted((DEPLOY / folder).glob("*.yaml")):
         found += [each for each in yaml.safe_load_all(path.read_text()) if each and each["kind"] in PATHS]
     return sorted(found, key=lambda item: item["kind"] != "Namespace")
+
+
+def pod_spec(folder: str) -> dict[str, Any]:
+    """The spec of the pods of the server of a folder of deploy/."""
+    (workload,) = (each for each in manifests(folder) if each["kind"] in ("Deployment", "DaemonSet"))
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def shipped_options(folder: str, places: Mapping[str, str], *, without: tuple[str, ...] = ()) -> list[str]:
+    """The options of the server of a folder with other places, but those that begin with one of `without`.
+
+    Each of the places must be in the options.
+    """
+    (container,) = pod_spec(folder)["containers"]
+    found = [each for each in container["args"][1:] if not each.startswith(without)]
+    for before, after in places.items():
+        assert any(before in each for each in found), before
+        found = [each.replace(before, after) for each in found]
+    return found
 
 
 def create(admin: AdminClient, item: dict[str, Any], query: str = "") -> None:

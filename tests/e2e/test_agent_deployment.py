@@ -13,7 +13,7 @@ from tests.engine.agent.states_informer.fake_kubelet import FakeKubelet, pod_lis
 from .control_plane import ControlPlane
 from .custom_resources import NODE_METRIC, NODE_SLO, NODE_TOPOLOGY, define
 from .nodes import add_node
-from .roles import account_kubeconfig, create_roles, manifests
+from .roles import account_kubeconfig, create_roles, shipped_options
 from .scheduler_process import until
 from .test_agent import IDLE, POLICY, AgentProcess, Machine, machine
 from .test_operations import Endpoint, token
@@ -42,20 +42,6 @@ spec:
 NAME = "node-a"
 
 
-def shipped_options(directory: Path) -> list[str]:
-    """The options of the DaemonSet with places of this machine."""
-    (daemon_set,) = (each for each in manifests("agent") if each["kind"] == "DaemonSet")
-    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
-    found = list(container["args"][1:])
-    for before, after in {
-            "/etc/koord-policy/policies": str(directory / "policies"), "/etc/koord-policy/tls": str(directory),
-            "/var/run/koord-policy": str(directory / "state"), "/var/log/koord-policy": str(directory / "audit"),
-            "/host/": "/", "0.0.0.0:9316": "127.0.0.1:0"}.items():
-        assert any(before in each for each in found), before
-        found = [each.replace(before, after) for each in found]
-    return found
-
-
 @pytest.fixture
 def running(own_control_plane: ControlPlane, machine: Machine, tmp_path: Path):
     """The agent with exactly the shipped role, options and capabilities, and its endpoints' URL."""
@@ -75,9 +61,13 @@ def running(own_control_plane: ControlPlane, machine: Machine, tmp_path: Path):
     (tmp_path / "policies" / "policies.yaml").write_text(POLICY % NAME + RELIEVE)
     with FakeKubelet() as kubelet:
         kubelet.answer = lambda: pods_of(own_control_plane)
+        options = shipped_options("agent", {
+            "/etc/koord-policy/policies": str(tmp_path / "policies"), "/etc/koord-policy/tls": str(tmp_path),
+            "/var/run/koord-policy": str(tmp_path / "state"), "/var/log/koord-policy": str(tmp_path / "audit"),
+            "/host/": "/", "0.0.0.0:9316": "127.0.0.1:0"})
         process = AgentProcess(
             account_kubeconfig(own_control_plane, "koord-policy-agent", tmp_path), machine, NAME, tmp_path / "agent",
-            *shipped_options(tmp_path), "--pods-from", "kubelet", "--kubelet-address", "127.0.0.1",
+            *options, "--pods-from", "kubelet", "--kubelet-address", "127.0.0.1",
             "--kubelet-read-only-port", str(kubelet.port), wrapper=WITHOUT_CAPABILITIES)
         with process:
             url = process.out.read_text().splitlines()[0].removeprefix("listening on ")

@@ -26,7 +26,7 @@ from .control_plane import ControlPlane
 from .custom_resources import ALL, COLOCATION_PROFILE, define
 from .image import Image, built, lacking
 from .nodes import add_node
-from .roles import NAMESPACE, account_kubeconfig, create_definitions, create_roles, manifests
+from .roles import NAMESPACE, account_kubeconfig, create_definitions, create_roles, manifests, pod_spec
 from .scheduler_process import until
 
 ROOT = Path(__file__).parents[2]
@@ -116,8 +116,7 @@ class Pod:
     """
 
     def __init__(self, plane: ControlPlane, folder: str, directory: Path, ports: contextlib.ExitStack) -> None:
-        [workload] = [each for each in manifests(folder) if each["kind"] in ("Deployment", "DaemonSet")]
-        spec = workload["spec"]["template"]["spec"]
+        spec = pod_spec(folder)
         [container] = spec["containers"]
         self._directory, self._folder = directory, folder
         self.authority = certificates(directory / "tls")

@@ -10,7 +10,16 @@ import yaml
 
 from .control_plane import AdminClient, ApiError, ControlPlane
 from .nodes import FakeKubelet, add_node, add_pod
-from .roles import NAMESPACE, PATHS, account_kubeconfig, create, create_roles, manifests, scheduler_kubeconfig
+from .roles import (
+    NAMESPACE,
+    PATHS,
+    account_kubeconfig,
+    create,
+    create_roles,
+    manifests,
+    scheduler_kubeconfig,
+    shipped_options,
+)
 from .scheduler_process import SchedulerProcess, until
 from .test_operations import Endpoint
 
@@ -40,9 +49,10 @@ def test_l64_with_the_shipped_roles_the_scheduler_is_refused_nothing(
     admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "urgent"}, "value": 1000})
     add_node(admin, "node-a", cpu="2")
     (tmp_path / "policies").mkdir()
-    options = shipped_options({
+    options = shipped_options("scheduler", {
         "/etc/koord-policy/policies": str(tmp_path / "policies"), "/etc/koord-policy/tls": str(tmp_path),
-        "/var/lib/koord-policy": str(tmp_path / "state"), "0.0.0.0:10259": "127.0.0.1:0"})
+        "/var/lib/koord-policy": str(tmp_path / "state"), "0.0.0.0:10259": "127.0.0.1:0",
+    }, without=("--cluster", "--scheduler-name"))  # `SchedulerProcess` has these
     with FakeKubelet(admin), SchedulerProcess(
             scheduler_kubeconfig(own_control_plane, tmp_path), tmp_path, *options, name=name,
             leader_elect=True) as process:
@@ -79,17 +89,6 @@ def test_the_extender_may_watch_and_review_and_not_bind(
     with pytest.raises(ApiError) as refused:
         client.create("/api/v1/namespaces/default/pods/p/binding", {"target": {"name": "n"}})
     assert refused.value.status == 403
-
-
-def shipped_options(places: dict[str, str]) -> list[str]:
-    """The options of the scheduler's Deployment, but those that `SchedulerProcess` has, with other places."""
-    (deployment,) = (each for each in manifests("scheduler") if each["kind"] == "Deployment")
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    found = [each for each in container["args"][1:] if not each.startswith(("--cluster", "--scheduler-name"))]
-    for before, after in places.items():
-        assert any(before in each for each in found), before
-        found = [each.replace(before, after) for each in found]
-    return found
 
 
 def reason(admin: AdminClient, pod: str) -> str:
