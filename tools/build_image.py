@@ -99,7 +99,10 @@ def download(wheels: Path) -> None:
     stamp = wheels / ".complete"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == digest:
         return
-    wheels.mkdir(parents=True, exist_ok=True)
+    try:
+        wheels.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotBuildImage(f"`{wheels}` cannot be a directory of wheels: {error.strerror}") from None
     for file in files:
         run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
              "--only-binary", ":all:", "--require-hashes", "--dest", str(wheels), "--requirement", str(file)])

@@ -285,7 +285,14 @@ def _configuration(path: Path, problems: list[Problem], sources: list[Source]) -
     sources.append(source)
     nodes = read(source, found)
     problems.extend(found.found)
-    return configurations_in(nodes, _CONFIGURATIONS)
+    documents = configurations_in(nodes, _CONFIGURATIONS)
+    if not found.found and not any(
+            kind is not None and kind.scalar in _CONFIGURATIONS for kind in (each.at("kind") for each in documents)):
+        # `lint` must not pass by checking nothing.
+        problems.append(Problem(
+            f"`{path}` holds no configuration", documents[0].span if documents else source.span(0),
+            f"its `kind` must be {' or '.join(sorted(_CONFIGURATIONS))}", code="not-a-configuration"))
+    return documents
 
 
 def _files(path: str, problems: list[Problem]) -> Iterator[str]:

@@ -109,6 +109,15 @@ def test_an_editor_gets_diagnostics_of_what_is_not_saved(run: Run, here: Path, m
     }]}]
 
 
+@pytest.mark.parametrize("text", ["words\n", "", "# none\n", "kind: ConfigMap\ndata: {}\n"])
+def test_a_file_without_a_configuration_is_refused(run: Run, here: Path, text: str):
+    write(here / "a.yaml", CLEAN)
+    (here / "plain.yaml").write_text(text)
+    done = run("lint", "a.yaml", "--config", "plain.yaml")
+    assert done.exit == 3
+    assert done.out.startswith("plain.yaml:1:1: error: `plain.yaml` holds no configuration\n")
+
+
 def test_a_component_configuration_is_looked_at_beside_the_policies(run: Run, here: Path):
     write(here / "a.yaml", CLEAN)
     (here / "config.yaml").write_text(
