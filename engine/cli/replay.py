@@ -6,7 +6,8 @@ policies, beside what happened. Policies that read fields which were not recorde
 With `--trace` it is a list of pods, with the columns `creation_time` and `deletion_time`, in seconds. An unschedulable
 pod waits in the scheduling queue and is tried again when a departure may help it. If the policies contain a
 DeschedulerPlugin, or `--descheduler-config` names a configuration, a descheduler runs periodically; evicted pods return
-to the queue.
+to the queue. Its evictions are proved by the profile that places the pods; those that `proof: Enforce` stops are listed
+by themselves.
 
 The same files and options give the same result.
 """
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.documents.specs import parse_duration
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.recorded.figures import COLUMNS, SECOND, RecordingResult, TimeSpan, Waits
 from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stretched, thinned
@@ -226,10 +228,19 @@ def _show(result: RecordingResult, spans: Sequence[TimeSpan], nodes: int) -> Non
     table(["", "mean", "most", f"over time ({time_of(result.start / SECOND)} to {time_of(result.end / SECOND)})"], rows)
     if result.evictions:
         heading(f"{len(result.evictions)} evictions in {result.cycles} cycles of the descheduler")
-        why = Counter((each.plugin, each.rule) for each in result.evictions)
-        table(["pods", "plugin", "rule"], [[number, *names] for names, number in why.most_common(_SHOWN)])
+        why = Counter((each.plugin, each.rule, each.proved) for each in result.evictions)
+        table(["pods", "plugin", "rule", "proof"], [[number, *names] for names, number in why.most_common(_SHOWN)])
     elif result.cycles:
         write(f"\nnobody was evicted in {result.cycles} cycles of the descheduler")
+    if result.useless:
+        heading(f"{counted(len(result.useless), 'eviction')} would not have helped, and "
+                f"{'was' if len(result.useless) == 1 else 'were'} not made")
+        table(["pod", "node", "plugin", "rule", "since", "cycles", "proof"], [
+            [each.pod, each.node, each.plugin, each.rule, time_of(each.time), each.cycles, each.proof.message]
+            for each in result.useless[:_SHOWN]
+        ])
+        if len(result.useless) > _SHOWN:
+            write(f"and {len(result.useless) - _SHOWN} more")
     if result.never_ran:
         left = sum(each.left for each in result.never_ran)
         heading(f"{len(result.never_ran)} of {result.arrivals} pods never ran: {left} left, "

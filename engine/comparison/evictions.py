@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -10,7 +10,6 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler import config as descheduling
 from koordpolicy.engine.descheduler.documents import SourceStreaks
-from koordpolicy.engine.descheduler.evictor import PROOF
 from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.profile import build_profiles
 from koordpolicy.engine.descheduler.proof.prove import Proving
@@ -49,17 +48,19 @@ class _Settled(SourceStreaks):
 
 
 @contextmanager
-def proving_of(registry: Registry, cluster: Cluster, settings: Settings | None, now: int) -> Iterator[Proving | None]:
+def proving_of(
+    registry: Registry, cluster: Cluster, settings: Settings | None, clock: Callable[[], int],
+) -> Iterator[Proving | None]:
     """Return the means to prove evictions, valid in the block: these profiles, and a budget without a clock.
 
     As for other proofs, ties are broken at random, so that a pod that may come back by luck is known to. None without
-    settings.
+    settings. `clock` returns the time of the cluster, in ns since the epoch.
     """
     if settings is None:
         yield None
         return
     placements = SchedulerPlacements(Scheduler(
-        cluster, Live(registry), Settings(settings.profiles, tie_break="random"), clock=lambda: now,
+        cluster, Live(registry), Settings(settings.profiles, tie_break="random"), clock=clock,
     ))
     try:
         yield Proving(placements, clock=lambda: 0.0)
@@ -94,8 +95,7 @@ def evictions_of(cycle: CycleResult) -> tuple[PredictedEviction, ...]:
 
 def useless_of(cycle: CycleResult) -> tuple[PredictedEviction, ...]:
     """Return the evictions that only their proof stopped, of pods that nothing else evicts."""
-    evicted = {each.pod for each in cycle.evicted}
-    return tuple(_predicted(each) for each in cycle.kept if each.stopped_by == PROOF and each.pod not in evicted)
+    return tuple(_predicted(each) for each in cycle.useless)
 
 
 def _predicted(of: EvictionOutcome) -> PredictedEviction:

@@ -157,7 +157,7 @@ def outcome(
         if before is not None and same.issuperset(_CYCLE if proves else _CYCLE[:1]):
             cycle = before.cycle
         else:
-            with proving_of(registry, cluster, scheduler.settings if proves else None, now) as proving:
+            with proving_of(registry, cluster, scheduler.settings if proves else None, lambda: now) as proving:
                 cycle = dry_cycle(registry, snapshot, descheduler, cycles, proving)
             faults.add_cycle(cycle, {
                 each.name for each in registry.of_framework(Framework.DESCHEDULER)

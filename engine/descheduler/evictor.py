@@ -34,14 +34,12 @@ from .limits import EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
 from .proof.prove import Clears, CycleProof, ProofCandidate
 from .proof.verdicts import EvictionProof
-from .results import CycleRecord, Decision, DeschedulerFailure, NodeNote, ObjectChange
+from .results import PROOF, CycleRecord, Decision, DeschedulerFailure, NodeNote, ObjectChange
 from .templates import PodTemplate, template_of
 from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
 
 LACKING: Final = "lacking"
 """The rule of refusals of evictions that depend on kinds which the source of the cluster does not contain."""
-PROOF: Final = "proof"
-"""The name of the proof among what stops evictions; its rules are the values of `ProofResult`."""
 _NO_CHOICE: Final = EvictionChoice()
 
 

@@ -27,13 +27,12 @@ from koordpolicy.engine.framework.points import Enforcement, Proof
 
 from .document_cycle import DocumentCycle, NodeState
 from .documents import DocumentPlugin
-from .evictor import PROOF
 from .framework import ready_rows, run_cycle, select_rows
 from .limits import CycleLimits
 from .profile import DeschedulerProfile, RunningPlugin
 from .proof.prove import CycleProof, ProofCandidate, Proving
 from .proof.verdicts import EvictionProof, ProofResult
-from .results import CycleResult
+from .results import PROOF, CycleResult
 
 _WIDTH: Final = 10
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from koordpolicy.engine.cluster.kinds import Lack
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -15,6 +15,9 @@ from koordpolicy.engine.records import fast_init
 
 from .proof.memory import UselessEvictionMemory
 from .proof.verdicts import EvictionProof
+
+PROOF: Final = "proof"
+"""The name of the proof among what stops evictions; its rules are the values of `ProofResult`."""
 
 
 @fast_init
@@ -240,6 +243,13 @@ class CycleResult:
     def kept(self) -> tuple[EvictionOutcome, ...]:
         """The candidates that stay."""
         return self.decisions.which(lambda each: not (each.evicted or each.requested))
+
+    @property
+    def useless(self) -> tuple[EvictionOutcome, ...]:
+        """The evictions that only their proof stopped, of pods that nothing else evicts."""
+        stopped = self.decisions.which(lambda each: each.stopped_by == PROOF)
+        evicted = {each.pod for each in self.evicted} if stopped else frozenset()
+        return tuple(each for each in stopped if each.pod not in evicted)
 
     def to_json(self) -> dict[str, object]:
         """Return the result as plain data."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from itertools import pairwise
 from typing import Any, Final
 
+from koordpolicy.engine.descheduler.proof.verdicts import EvictionProof
 from koordpolicy.engine.scheduler.verdict.verdict import Failure
 
 SECOND: Final = 1_000_000_000
@@ -90,7 +91,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEviction:
-    """An evicted pod: time and reason of the eviction, and the seconds until it ran again (None: it did not)."""
+    """An evicted pod: time and reason of the eviction, and the seconds until it ran again (None: it did not).
+
+    `proof` says whether the eviction helps; None if it was not proved, as that of a victim of preemption.
+    """
 
     time: float
     pod: str
@@ -99,6 +103,38 @@ class RecordedEviction:
     rule: str
     reason: str
     again: float | None
+    proof: EvictionProof | None = None
+
+    @property
+    def proved(self) -> str:
+        """The result of the proof; empty if there is none."""
+        return "" if self.proof is None else self.proof.result.value
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; without a proof `proof` is absent."""
+        return {"time": self.time, "pod": self.pod, "node": self.node, "plugin": self.plugin, "rule": self.rule,
+                "reason": self.reason, "again": self.again,
+                **({} if self.proof is None else {"proof": self.proof.to_json()})}
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedEviction:
+    """An eviction that was not made, since its proof says that it would not help: the time and proof of its first
+    cycle, and the number of descheduling cycles that stopped it while the pod ran on this node.
+    """
+
+    time: float
+    pod: str
+    node: str
+    plugin: str
+    rule: str
+    proof: EvictionProof
+    cycles: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"time": self.time, "pod": self.pod, "node": self.node, "plugin": self.plugin, "rule": self.rule,
+                "cycles": self.cycles, "proof": self.proof.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +176,8 @@ class RecordingResult:
     """The duration of the replay, in real time."""
     first_waits: Sequence[tuple[int, int]] = ()
     """For each pod that ran, the time of its first node and its wait until then; in nanoseconds."""
+    useless: tuple[StoppedEviction, ...] = ()
+    """The evictions that a proof stopped, in the order of their first time."""
 
     @property
     def start(self) -> int:
@@ -206,7 +244,8 @@ class RecordingResult:
             "use": {"mean": asdict(self.use()), "most": asdict(self.most())},
             "mostPending": max((step.pending for step in self.steps), default=0),
             "cycles": self.cycles,
-            "evictions": [asdict(each) for each in self.evictions],
+            "evictions": [each.to_json() for each in self.evictions],
+            "useless": [each.to_json() for each in self.useless],
             "series": [{_IN_JSON.get(name, name): value for name, value in asdict(span).items()}
                        for span in self.series(points)],
             "errors": [each.to_json() for each in self.errors],

@@ -17,10 +17,14 @@ from koordpolicy.engine.cel.values.values import Timestamp
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, ClusterRecording, Stay, TraceNode
+from koordpolicy.engine.comparison.evictions import proving_of
 from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
 from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.profile import DeschedulerProfile, build_profiles
+from koordpolicy.engine.descheduler.proof.prove import Proving
+from koordpolicy.engine.descheduler.proof.verdicts import EvictionProof
+from koordpolicy.engine.descheduler.results import EvictionOutcome
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
@@ -28,7 +32,7 @@ from koordpolicy.engine.scheduler.queue.scheduling_queue import LONGEST_WAIT
 from koordpolicy.engine.scheduler.trace_profile import trace_settings
 from koordpolicy.engine.scheduler.verdict.verdict import Failure, Verdict
 
-from .figures import SECOND, Amounts, NeverRan, RecordedEviction, RecordingResult, Step, Waits
+from .figures import SECOND, Amounts, NeverRan, RecordedEviction, RecordingResult, Step, StoppedEviction, Waits
 
 _FOREVER: Final = 2**62
 """No pod is retried because of elapsed time alone: every change is reported to the queue."""
@@ -88,8 +92,9 @@ def replay(
     """Replay a recording under the plugins of a registry and return the result.
 
     An unschedulable pod waits in the scheduling queue; a departure or eviction retries the pods that it may help. An
-    evicted pod returns to the queue. `clock` returns seconds, for the duration; `progress` is called with the number
-    of arrived pods.
+    evicted pod returns to the queue. Evictions of the descheduler are proved by the profiles of `settings`, with the
+    effects that plugins and documents declare. `clock` returns seconds, for the duration; `progress` is called with the
+    number of arrived pods.
 
     Raises:
         PolicyError: a plugin cannot be instantiated, or the nodes are malformed.
@@ -140,6 +145,8 @@ class _Replay:
         """The number of arrivals and departures to come."""
         self._steps: list[Step] = []
         self._evictions: list[RecordedEviction] = []
+        self._useless: dict[tuple[str, int, str, str], StoppedEviction] = {}
+        """By pod, its `stays`, plugin and rule."""
         self._errors: dict[tuple[str, str, str], Failure] = {}
         self._descheduler_errors: dict[str, None] = {}
         self._capacity = Amounts(
@@ -147,8 +154,8 @@ class _Replay:
             DEVICE * sum(node.gpus for node in recording.nodes),
         )
         self._cluster = Cluster((node.object() for node in recording.nodes), kinds=KINDS)
-        settings = settings or trace_settings(live.registry)
-        self._loop = SchedulingLoop(self._cluster, live, settings, clock=lambda: self._now, client=_Client(self),
+        self._live, self._settings = live, settings or trace_settings(live.registry)
+        self._loop = SchedulingLoop(self._cluster, live, self._settings, clock=lambda: self._now, client=_Client(self),
                                     longest_wait=_FOREVER, concluded=self._conclude)
         self._profiles: Sequence[DeschedulerProfile] = ()
         if descheduling is not None:
@@ -164,6 +171,13 @@ class _Replay:
 
     def run(self, clock: Callable[[], float]) -> RecordingResult:
         begun = clock()
+        settings = None if self._descheduling is None else self._settings
+        with proving_of(self._live.registry, self._cluster, settings, lambda: self._now) as proving:
+            self._replay(proving)
+        self._loop.close()
+        return self._result(clock() - begun)
+
+    def _replay(self, proving: Proving | None) -> None:
         while (moment := self._next()) is not None:
             self._now = moment
             happening = []
@@ -177,13 +191,11 @@ class _Replay:
                 elif kind is _Kind.LEAVE:
                     self._depart(key, stays)
                 else:
-                    self._deschedule()
+                    self._deschedule(proving)
             for verdict in self._loop.schedule_all():
                 if not verdict.waiting:
                     self._conclude(verdict)
             self._step()
-        self._loop.close()
-        return self._result(clock() - begun)
 
     def _next(self) -> int | None:
         """Return the time of the next event; None at the end."""
@@ -252,7 +264,7 @@ class _Replay:
         if self._leave is Leave.AFTER_RUN:
             self._push(self._now + pod.rest, _Kind.LEAVE, verdict.pod.key, pod.stays)
 
-    def evict(self, key: str, plugin: str, rule: str, reason: str) -> None:
+    def evict(self, key: str, plugin: str, rule: str, reason: str, proof: EvictionProof | None = None) -> None:
         """Send a pod back to the queue."""
         pod = self._pods[key]
         if not pod.node:
@@ -260,7 +272,7 @@ class _Replay:
         self._take(pod, -1)
         pod.evicted = len(self._evictions)
         self._evictions.append(
-            RecordedEviction(self._now / SECOND, pod.stay.pod.name, pod.node, plugin, rule, reason, None),
+            RecordedEviction(self._now / SECOND, pod.stay.pod.name, pod.node, plugin, rule, reason, None, proof),
         )
         pod.node = ""
         pod.rest -= self._now - pod.since
@@ -269,18 +281,32 @@ class _Replay:
         self._cluster.delete("Pod", key)
         self._cluster.upsert(self._object(pod))
 
-    def _deschedule(self) -> None:
+    def _deschedule(self, proving: Proving | None) -> None:
         if self._descheduling is None:
             return
         configuration = self._descheduling.configuration
         self._cycles += 1
         result = run_cycle(self._profiles, self._cluster.snapshot(self._now), limits=configuration.limits, dry_run=True,
-                           node_selector=configuration.node_selector)
+                           node_selector=configuration.node_selector, proving=proving)
         errors = [f"`{failure.plugin}`: {failure.message}" for failure in result.failures]
         self._descheduler_errors.update(dict.fromkeys([*errors, *filter(None, [result.error])]))
         for outcome in result.evicted:
-            self.evict(outcome.pod, outcome.plugin, outcome.rule, outcome.reason)
+            self.evict(outcome.pod, outcome.plugin, outcome.rule, outcome.reason, outcome.proof)
+        # Two profiles may have the same plugin.
+        for outcome in {(each.pod, each.plugin, each.rule): each for each in result.useless}.values():
+            self._note_useless(outcome)
         self._push(self._now + self._descheduling.interval_s * SECOND, _Kind.DESCHEDULE)
+
+    def _note_useless(self, outcome: EvictionOutcome) -> None:
+        """Count an eviction that its proof stopped."""
+        assert outcome.proof is not None
+        pod = self._pods[outcome.pod]
+        key = (outcome.pod, pod.stays, outcome.plugin, outcome.rule)
+        if (known := self._useless.get(key)) is not None:
+            self._useless[key] = replace(known, cycles=known.cycles + 1)
+            return
+        self._useless[key] = StoppedEviction(
+            self._now / SECOND, pod.stay.pod.name, outcome.node, outcome.plugin, outcome.rule, outcome.proof)
 
     # State
 
@@ -333,7 +359,7 @@ class _Replay:
         return RecordingResult(
             self._capacity, len(pods), waits, Waits.of(again), tuple(never), tuple(self._evictions),
             self._cycles, self._steps, self._now, tuple(self._errors.values()), tuple(self._descheduler_errors),
-            self._decisions, seconds, first,
+            self._decisions, seconds, first, tuple(self._useless.values()),
         )
 
 

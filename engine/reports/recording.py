@@ -10,6 +10,7 @@ from dataclasses import astuple
 from html import escape
 from typing import Final
 
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.recorded.figures import SECOND, RecordingResult, TimeSpan, Waits
 
 from .charts import Chart, ChartSeries, curves, shortened, stacked
@@ -138,7 +139,13 @@ def _evictions(result: RecordingResult) -> Iterator[str]:
     yield "<h2>Evictions</h2>"
     yield f"<p>{len(result.evictions):,} in {result.cycles:,} cycles of the descheduler.</p>"
     if result.evictions:
-        why = Counter((each.plugin, each.rule) for each in result.evictions)
-        yield table(["plugin", "rule", "pods"], [
-            [plugin, rule, f"{count:,}"] for (plugin, rule), count in why.most_common(_MOST_ROWS)
-        ], numbers=(2,))
+        why = Counter((each.plugin, each.rule, each.proved) for each in result.evictions)
+        yield table(["plugin", "rule", "proof", "pods"], [
+            [*names, f"{count:,}"] for names, count in why.most_common(_MOST_ROWS)
+        ], numbers=(3,))
+    if result.useless:
+        yield f"<p>{counted(len(result.useless), 'eviction')} would not have helped, so that the pods stayed:</p>"
+        yield table(["pod", "node", "plugin", "rule", "proof", "cycles"], [
+            [each.pod, each.node, each.plugin, each.rule, each.proof.message, f"{each.cycles:,}"]
+            for each in result.useless[:_MOST_ROWS]
+        ], numbers=(5,))

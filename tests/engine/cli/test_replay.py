@@ -85,8 +85,26 @@ def test_a_descheduler_among_the_policies_takes_part(run: Run, trace: Path, tmp_
     ]
     often = run("replay", *options, "--descheduling-interval", "30m").out.splitlines()
     assert "5 evictions in 7 cycles of the descheduler" in often
-    assert any(line.split() == ["5", "move-along", "best-effort"] for line in often)
+    assert any(line.split() == ["5", "move-along", "best-effort", "loop"] for line in often)
     assert any(line.startswith("ran again after an eviction") for line in often)
+
+
+def test_evictions_that_a_proof_stops_are_listed_by_themselves(run: Run, trace: Path, tmp_path: Path):
+    (tmp_path / "policy.yaml").write_text(f"{EVICT}  proof: Enforce\n")
+    options = ("--trace", trace, "--policies", tmp_path / "policy.yaml", "--points", "3")
+    found = run("replay", *options, "--output", "json").json
+    assert (found["cycles"], found["evictions"]) == (4, [])
+    (useless,) = found["useless"]
+    proof = useless.pop("proof")
+    assert useless == {"time": 3610.0, "pod": "small", "node": "n2", "plugin": "move-along", "rule": "best-effort",
+                       "cycles": 2}
+    assert (proof["result"], proof["effect"]) == ("loop", "Enforce")
+    page = tmp_path / "page.html"
+    lines = [" ".join(line.split()) for line in run("replay", *options, "--report", page).out.splitlines()]
+    assert "nobody was evicted in 4 cycles of the descheduler" in lines
+    assert "1 eviction would not have helped, and was not made" in lines
+    assert f"small n2 move-along best-effort 1h 2 {proof['message']}" in lines
+    assert "1 eviction would not have helped, so that the pods stayed:" in page.read_text(encoding="utf-8")
 
 
 def test_the_series_is_written_as_csv(run: Run, trace: Path, tmp_path: Path):

@@ -63,6 +63,7 @@ def test_the_figures_as_plain_data():
         "evictions": [
             {"time": 30.0, "pod": "p", "node": "n", "plugin": "x", "rule": "r", "reason": "why", "again": 2.5},
         ],
+        "useless": [],
         "series": [
             {
                 "start": 10.0, "end": 50.0, "cpu": 62.5, "memory": 40.0, "gpu": 0.0, "running": 1.75, "pending": 2.25,

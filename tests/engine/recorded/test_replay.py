@@ -9,9 +9,11 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS as SCHEDULER
 from koordpolicy.engine.cluster.sources.trace import ClusterRecording, Stay, TraceNode, TracePod
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.descheduler.config import default
+from koordpolicy.engine.descheduler.proof.verdicts import ProofResult
 from koordpolicy.engine.documents import load
+from koordpolicy.engine.framework.points import Proof
 from koordpolicy.engine.framework.registry import Live, Registry
-from koordpolicy.engine.recorded.figures import Amounts, NeverRan, RecordedEviction, Step, Waits
+from koordpolicy.engine.recorded.figures import Amounts, NeverRan, RecordedEviction, Step, StoppedEviction, Waits
 from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stretched, thinned
 from koordpolicy.engine.source import Source
 
@@ -105,7 +107,9 @@ def test_whom_the_descheduler_evicts_goes_back_to_the_queue():
     result = run(stay("first", 2, 0, 400), stay("big", 4, 10, 300), nodes=nodes, text=EVICT,
                  descheduling=Descheduling(default(), 60))
     assert result.descheduler_errors == ()
-    assert result.evictions == (RecordedEviction(60.0, "first", "a", "move-along", "chosen", "chosen", 0.0),)
+    (eviction,) = result.evictions
+    assert eviction == RecordedEviction(
+        60.0, "first", "a", "move-along", "chosen", "chosen", 0.0, eviction.proof)
     assert pending(result) == [(0, 1, 0), (10, 1, 1), (60, 2, 0), (300, 1, 0), (400, 0, 0)]
     assert (result.waits, result.waits_again) == (
         Waits(2, 25.0, 0.0, 50.0, 50.0, 50.0, 50.0), Waits(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
@@ -119,6 +123,59 @@ def test_what_keeps_the_descheduler_from_its_work_is_told_once():
     assert result.descheduler_errors == (
         "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation",
     )
+
+
+PREFER_A = """
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: prefer-a}
+spec:
+  score: [{name: a, expression: "nodeInfo.name == 'a' ? 100 : 0"}]
+"""
+TWO_NODES = (TraceNode("a", 4000, 1024, 0), TraceNode("b", 4000, 1024, 0))
+
+
+def with_proof(effect):
+    return f'{EVICT}  proof: "{effect}"\n{PREFER_A}'
+
+
+def test_an_eviction_that_would_not_help_is_not_made_and_listed_once_with_the_number_of_cycles():
+    stays, options = stay("first", 2, 0, 200), {"nodes": TWO_NODES, "descheduling": Descheduling(default(), 60)}
+    result = run(stays, text=with_proof("Enforce"), **options)
+    (useless,) = result.useless
+    assert (result.cycles, result.evictions) == (4, ())
+    assert useless == StoppedEviction(60.0, "first", "a", "move-along", "chosen", useless.proof, 3)
+    assert (useless.proof.result, useless.proof.effect) == (ProofResult.LOOP, Proof.ENFORCE)
+    assert useless.proof.message == (
+        "default/first would come back to a: move-along (chosen) evicts from it, and profile default-scheduler prefers "
+        "it by prefer-a (100 there, 0 on b, weight 1)")
+    assert run(stays, text=with_proof("Enforce"), **options) == result
+
+
+@pytest.mark.parametrize("effect", [Proof.WARN, Proof.OFF])
+def test_an_eviction_that_is_made_although_it_does_not_help_has_its_proof(effect):
+    result = run(stay("first", 2, 0, 100), text=with_proof(effect.value), nodes=TWO_NODES,
+                 descheduling=Descheduling(default(), 60))
+    assert [(each.time, each.proof.result, each.proof.effect) for each in result.evictions] == [
+        (60.0, ProofResult.LOOP, effect)]
+    assert result.useless == ()
+    assert result.to_json(1)["evictions"][0]["proof"] == result.evictions[0].proof.to_json()
+
+
+def test_an_eviction_that_helps_is_made_with_proof():
+    prefers_b = with_proof("Enforce").replace("nodeInfo.name == 'a' ? 100", "nodeInfo.name == 'b' ? 100")
+    # At first only node a has room: the other pod leaves b before the next cycle.
+    result = run(stay("big", 4, 0, 30), stay("first", 2, 10, 100), text=prefers_b, nodes=TWO_NODES,
+                 descheduling=Descheduling(default(), 60))
+    (eviction,) = result.evictions
+    assert (eviction.time, eviction.again, eviction.proof.result, eviction.proof.node) == (
+        60.0, 0.0, ProofResult.HELPS, "b")
+    assert result.useless == ()
+
+
+def test_a_victim_of_a_preemption_has_no_proof_in_the_plain_data():
+    assert "proof" not in RecordedEviction(1.0, "p", "n", "preemption", "", "why", None).to_json()
 
 
 def test_who_is_evicted_may_wait_for_long():
