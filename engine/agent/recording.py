@@ -33,6 +33,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode, read, read_file, to_plain
 from koordpolicy.engine.framework.qos import Evictions, Host, Processor, Storage
+from koordpolicy.engine.kubernetes.objects import parse_fault
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
 
 from .logical_directory import logical_directory
@@ -178,7 +179,8 @@ def _json_lines(source: Source, *, cut_off: bool) -> Iterator[_Part]:
         try:
             content = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise PolicyError([Problem(f"line {number} is not JSON: {error}", span, code="json-syntax")]) from None
+            fault = f"line {number} is not JSON: {parse_fault(error)}"
+            raise PolicyError([Problem(fault, span, code="json-syntax")]) from None
         if not isinstance(content, dict):
             raise PolicyError([Problem(f"line {number} must be an object", span)])
         node = partial(_of_line, span)

@@ -8,6 +8,7 @@ checked.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
@@ -105,6 +106,16 @@ def checks_of_parts(kind: str) -> tuple[Callable[[Any], None], Mapping[str, Mapp
         for key, of in declared.items() if of.name in types.load() and of.name not in _NEEDED
     }
     return _object_check(kind if kind in _KINDS else ""), sections
+
+
+def parse_fault(error: Exception) -> str:
+    """Return the text of an error of a JSON or YAML parser, for messages.
+
+    For a number with too many digits Python's text names a function of the interpreter, which no user can call.
+    """
+    if type(error) is ValueError and "integer string conversion" in str(error):
+        return f"a number has more than {sys.get_int_max_str_digits()} digits; shorten it, or write it as a string"
+    return str(error)
 
 
 def json_kind(value: object) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koordpolicy.engine.kubernetes.objects import parse_fault
 from koordpolicy.engine.kubernetes.vocabulary import (
     COLOCATION_STRATEGY_ANNOTATION,
     CPU_RECLAIM_RATIO_LABEL,
@@ -131,7 +132,7 @@ def _annotated(strategy: dict[str, Any], annotation: str, node: str) -> dict[str
         found = overlay_section(COLOCATION, strategy, json.loads(annotation))
     except (ValueError, TypeError, RecursionError) as error:
         _LOG.warning("node %s: the annotation %s cannot be read, and is left out: %s", node,
-                     COLOCATION_STRATEGY_ANNOTATION, error)
+                     COLOCATION_STRATEGY_ANNOTATION, parse_fault(error))
         return strategy
     return found
 

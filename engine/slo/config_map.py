@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.kubernetes.objects import json_kind
+from koordpolicy.engine.kubernetes.objects import json_kind, parse_fault
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import NETWORK_BANDWIDTH_ANNOTATION
@@ -103,7 +103,7 @@ def parse(text: str) -> Mapping[str, Any]:
     except json.JSONDecodeError as error:
         raise ConfigFault(f"is not JSON: {error}", error.lineno, error.colno) from None
     except (ValueError, RecursionError) as error:
-        raise ConfigFault(f"is not JSON: {error}") from None
+        raise ConfigFault(f"is not JSON: {parse_fault(error)}") from None
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
-from koordpolicy.engine.kubernetes.objects import json_kind
+from koordpolicy.engine.kubernetes.objects import json_kind, parse_fault
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span
 
 from ..kinds import Objects
@@ -157,7 +157,7 @@ def _json(source: Source) -> list[Any]:
             code="json-syntax",
         )]) from None
     except ValueError as error:  # a number with thousands of digits
-        raise PolicyError([Problem(f"no JSON: {error}", source.span(0), code="json-syntax")]) from None
+        raise PolicyError([Problem(f"no JSON: {parse_fault(error)}", source.span(0), code="json-syntax")]) from None
 
 
 def _looks_like_flow(text: str) -> bool:
@@ -183,7 +183,7 @@ def _yaml(source: Source) -> list[Any]:
             f"no YAML: {error.reason}", source.span(min(position, len(source.text))), code="yaml-syntax",
         )]) from None
     except ValueError as error:  # a number with thousands of digits
-        raise PolicyError([Problem(f"no YAML: {error}", source.span(0), code="yaml-syntax")]) from None
+        raise PolicyError([Problem(f"no YAML: {parse_fault(error)}", source.span(0), code="yaml-syntax")]) from None
 
 
 def _check_depth(source: Source) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 import msgspec
 import numpy as np
 
-from koordpolicy.engine.kubernetes.objects import json_kind
+from koordpolicy.engine.kubernetes.objects import json_kind, parse_fault
 
 from .blocks import WHOLE, Blocks, Rest, free
 from .pod_binder import Binding
@@ -544,7 +544,7 @@ def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
     except MalformedBody:
         raise
     except ValueError as error:  # a number with thousands of digits
-        raise MalformedBody(f"the body is not readable JSON: {error}") from None
+        raise MalformedBody(f"the body is not readable JSON: {parse_fault(error)}") from None
     if count > DEEPEST and _is_deeper(value, DEEPEST):
         raise _too_deep("the body")
     return value

@@ -17,6 +17,7 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, mapping_at, resource_list
+from koordpolicy.engine.kubernetes.objects import parse_fault
 from koordpolicy.engine.kubernetes.quantity import Quantity, QuantityFormat
 from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import (
@@ -326,7 +327,7 @@ class ReservationInfo:
             owners = json.loads(_annotations(pod.object).get(OWNERS) or "[]")
             problem = _owners_problem(owners)
         except ValueError as error:
-            problem = f"annotation `{OWNERS}` is not JSON: {error}"
+            problem = f"annotation `{OWNERS}` is not JSON: {parse_fault(error)}"
         return ReservationInfo(
             uid=pod.uid or pod.key, name=pod.name, node=pod.node_name, pod=pod, object=pod.object,
             allocatable=pod.requests, resource_names=tuple(sorted(pod.requests)),
@@ -370,7 +371,7 @@ def _json(annotations: Json, name: str) -> Json:
     try:
         found = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"annotation `{name}` is not JSON: {error}") from None
+        raise ValueError(f"annotation `{name}` is not JSON: {parse_fault(error)}") from None
     if not isinstance(found, Mapping):
         raise ValueError(f"annotation `{name}` must hold an object")  # noqa: TRY004 - one kind of complaint
     return found

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from koordpolicy.engine.kubernetes import types
-from koordpolicy.engine.kubernetes.objects import _KINDS, LATEST, check_object, nanoseconds
+from koordpolicy.engine.kubernetes.objects import _KINDS, LATEST, check_object, nanoseconds, parse_fault
 
 NAME = {"metadata": {"name": "a"}}
 
@@ -91,3 +94,14 @@ def test_any_json_is_taken_or_named_with_its_path(kind, item):
 )
 def test_times_saturate(text, ns):
     assert nanoseconds(text, "") == ns
+
+
+@pytest.mark.parametrize(("parse", "text", "fault"), [
+    (json.loads, "9" * 4301, "a number has more than 4300 digits; shorten it, or write it as a string"),
+    (yaml.safe_load, "9" * 4301, "a number has more than 4300 digits; shorten it, or write it as a string"),
+    (json.loads, "{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+])
+def test_a_fault_of_a_parser_names_no_function_of_the_interpreter(parse, text, fault):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is compared
+        parse(text)
+    assert parse_fault(caught.value) == fault
