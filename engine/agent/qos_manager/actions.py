@@ -57,7 +57,7 @@ def suppress_cpu(program: SuppressCPUProgram, context: ActionContext) -> Adjustm
         quota_band = DEAD_BAND_PERCENT if band is None else band
         writes = set_quota(amount, readings.files, _capacity(readings), dead_band_percent=quota_band)
     else:
-        topology = topology_of(readings)
+        topology = topology_of(readings, context.view.owned_cpus)
         current = best_effort_cpus(readings.files)
         cpus = choose_best_effort_cpus(amount, current, topology, dead_band_percent=band or 0)
         writes = set_cpus(cpus, readings.files, topology) if cpus else ()

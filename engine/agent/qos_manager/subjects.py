@@ -22,6 +22,7 @@ from ..metric_cache.series import STATISTICS
 from ..pod_facts import PodFacts
 from ..readings import NodeReadings
 from .bursting import excluded_cpu, shared_usage
+from .suppression import owned_cpus
 
 _NODE: Final = ("node", "nodeInfo", "allocatable", "requested")
 QOS_CLASS_TIERS: Final[Mapping[str, str]] = {"BE": "besteffort", "LS": "burstable"}
@@ -61,7 +62,7 @@ class RoundBindings(dict[str, object]):
 
 
 class SelectedPods:
-    """Facts of pods that a document needs in every round: which of them it matches, and who shares no CPUs."""
+    """Facts of pods that a document needs in every round: which of them it matches, and which CPUs are theirs."""
 
     def __init__(self, compiled: CompiledQoS) -> None:
         match = compiled.spec.match.pods
@@ -69,6 +70,7 @@ class SelectedPods:
         self._by_namespace = match is not None and match.namespace_selector is not None
         self._matching = PodFacts(lambda pod: accepts_pod(match, pod, _NO_OBJECTS))
         self._excluded = PodFacts(excluded_cpu)
+        self._owned = PodFacts(lambda pod: owned_cpus(pod.object))
 
     def matching(self, readings: NodeReadings) -> tuple[PodInfo, ...]:
         """Return the pods that the document matches; labels of namespaces may change while the pods do not."""
@@ -81,6 +83,10 @@ class SelectedPods:
         """Return the keys of pods that use no shared CPUs, with their `excluded_cpu`."""
         of_pods = zip(readings.pods, self._excluded.of(readings.pods), strict=True)
         return [(pod.key, cpu) for pod, cpu in of_pods if cpu is not None]
+
+    def owned(self, readings: NodeReadings) -> tuple[Mapping[int, str], ...]:
+        """Return the `owned_cpus` of each pod on the node."""
+        return self._owned.of(readings.pods)
 
 
 class _NoObjects:
@@ -126,6 +132,11 @@ class RoundView:
             case Subject.QOS_CLASS:
                 for name in QOS_CLASSES:
                     yield self._qos_class(name)
+
+    @property
+    def owned_cpus(self) -> tuple[Mapping[int, str], ...]:
+        """The CPUs that are allocated to each pod on the node (`suppression.owned_cpus`)."""
+        return self._selection.owned(self.readings)
 
     @functools.cached_property
     def shared_cpu(self) -> tuple[float | None, float]:
