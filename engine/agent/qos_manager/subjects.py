@@ -6,10 +6,10 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
-from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured
+from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured, unmeasured
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.pod_variables import pod_values
 from koordpolicy.engine.compile import CompiledQoS
@@ -61,6 +61,35 @@ class RoundBindings(dict[str, object]):
         return super().__contains__(name) or name in self._readers
 
 
+class ComputedAmounts(Mapping[str, int]):
+    """Measured amounts by resource, each computed when it is first read; a resource without one is an error."""
+
+    def __init__(self, resources: Iterable[str], compute: Callable[[str], int]) -> None:
+        self._amounts: dict[str, int | None] = dict.fromkeys(resources)
+        self._compute = compute
+
+    def __getitem__(self, name: str) -> int:
+        if name not in self._amounts:
+            raise unmeasured(f"no metric of `{name}`")
+        amount = self._amounts[name]
+        if amount is None:
+            amount = self._amounts[name] = self._compute(name)
+        return amount
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002 - absence is an error, never a default
+        """Return the amount; raise `EvaluationError` (NoMetric) if there is none."""
+        return self[key]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._amounts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._amounts)
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+
 class SelectedPods:
     """Facts of pods that a document needs in every round: which of them it matches, and which CPUs are theirs."""
 
@@ -110,6 +139,7 @@ class RoundView:
         self._variables = readings.variables
         self._averages: dict[str, Mapping[str, float]] = {}
         """The averages of pods over the window, by the pod's key, as far as they were needed."""
+        self._by_class: dict[str, tuple[int, int]] = {}
         self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(readings.now)}
 
     @functools.cached_property
@@ -225,22 +255,32 @@ class RoundView:
                     total[resource] = total.get(resource, 0) + int(amount)
         return MeasuredList(total)
 
-    @functools.cached_property
-    def _split(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]] | Unmeasured:
-        """Return the usage of the node, of its best-effort pods and of its other pods."""
+    def _split(self, combine: Callable[[int, int, int], int]) -> Mapping[str, object]:
+        """Return what `combine` makes of the usage of the node, of its best-effort pods and of its other pods."""
         node = self._usage()
         if isinstance(node, Unmeasured):
             return node
-        best = self._best_effort()
-        others = self._sum(pod for pod in self.readings.pods if pod.qos_class != BE)
         amounts = {resource: amount for resource, amount in node.items() if isinstance(amount, int)}
-        return amounts, cast("Mapping[str, int]", best), cast("Mapping[str, int]", others)
+        return ComputedAmounts(amounts, lambda name: combine(amounts[name], *self._usage_by_class(name)))
+
+    def _usage_by_class(self, resource: str) -> tuple[int, int]:
+        """Return the usage of best-effort pods and of the others; a pod without a sample counts as 0."""
+        found = self._by_class.get(resource)
+        if found is None:
+            best = others = 0
+            for pod in self.readings.pods:
+                try:
+                    used = int(self.readings.pod_usage(pod.key, resource, "avg", self.compiled.spec.window_ns))
+                except EvaluationError:
+                    continue
+                if pod.qos_class == BE:
+                    best += used
+                else:
+                    others += used
+            found = self._by_class[resource] = best, others
+        return found
 
     def _best_effort(self) -> Mapping[str, object]:
-        return self._of_best_effort
-
-    @functools.cached_property
-    def _of_best_effort(self) -> Mapping[str, object]:
         return self._sum(pod for pod in self.readings.pods if pod.qos_class == BE)
 
     def _best_effort_cpu(self) -> Mapping[str, object]:
@@ -251,19 +291,11 @@ class RoundView:
         return MeasuredList(found) if found else Unmeasured("no sample of the best-effort tier in the window")
 
     def _non_best_effort(self) -> Mapping[str, object]:
-        split = self._split
-        if isinstance(split, Unmeasured):
-            return split
-        node, best, others = split
         # The pods' measured usage counts, even if the node's own sample is smaller.
-        return MeasuredList({name: max(used - best[name], others[name]) for name, used in node.items()})
+        return self._split(lambda node, best, others: max(node - best, others))
 
     def _system(self) -> Mapping[str, object]:
-        split = self._split
-        if isinstance(split, Unmeasured):
-            return split
-        node, best, others = split
-        return MeasuredList({name: max(used - best[name] - others[name], 0) for name, used in node.items()})
+        return self._split(lambda node, best, others: max(node - best - others, 0))
 
     def _aggregates(self) -> Facts:
         return self._facts

@@ -131,10 +131,18 @@ def test_throttled_is_a_percentage(registry, recording, share, percent):
     assert [state.subject for state in round_.thresholds if state.true] == ["d/a/c"]
 
 
+@pytest.mark.parametrize("name", ["bestEffortUsage", "nonBestEffortUsage", "systemUsage"])
+def test_a_resource_that_was_not_measured_is_an_error(registry, recording, name):
+    text = squeeze().replace("usage.cpu > 5000", f"{name}['example.com/gpu'] > 5000")
+    (round_,) = replay(recording((0, 6000, {"a": 500}), pods=(pod("a", "BE"),)), registry(text))
+    assert (round_.errors[0].message, round_.errors[0].reason) == ("no metric of `example.com/gpu`", "NoMetric")
+
+
 @pytest.mark.parametrize(("subject", "expression", "true"), [
     ("container", "containerUsage.cpu > 300 && container.name == 'c'", []),
     ("qosClass", "classUsage.cpu > 1000 && classRequests.cpu == 2000", ["BE"]),
     ("node", "bestEffortUsage.cpu == 2000 && systemUsage.cpu == 1000 && nonBestEffortUsage.cpu == 4000", ["n"]),
+    ("node", "has(systemUsage.cpu) && nonBestEffortUsage['cpu'] == 4000", ["n"]),
     ("node", "nodeInfo.measured && nodeInfo.pods == 3 && requested.cpu == 3000 && metricAge == 0", ["n"]),
     ("node", "usage.p90.cpu == 6000 && aggregates.most == 3000", ["n"]),
 ])
