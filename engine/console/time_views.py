@@ -7,7 +7,7 @@ from typing import Final
 
 from koordpolicy.engine.explanation import shortened
 from koordpolicy.engine.flight_recorder.fields import Fields, need_recorded
-from koordpolicy.engine.flight_recorder.figures import Eviction, PodOutcome, RecordedReplay, Span, WaitFigures
+from koordpolicy.engine.flight_recorder.figures import Eviction, PodOutcome, RecordedReplay, Span
 from koordpolicy.engine.flight_recorder.recorded_state import RecordedState
 from koordpolicy.engine.flight_recorder.recording import FlightRecording
 from koordpolicy.engine.flight_recorder.records import Decided
@@ -29,7 +29,6 @@ from .models.time import (
     ReplayPlacement,
     ReplayResult,
     ReplayUse,
-    ReplayWaits,
     TimelineGap,
     TimelinePolicies,
     TimelineView,
@@ -137,7 +136,7 @@ def replay_result(result: RecordedReplay, *, same_policies: bool) -> ReplayResul
         differences_left_out=max(len(differing) - _MOST_DIFFERENCES, 0),
         recorded_evictions=_evictions(evictions[0]), evictions=_evictions(evictions[1]),
         evictions_left_out=sum(max(len(each) - _MOST_EVICTIONS, 0) for each in evictions),
-        recorded_waits=_waits(recorded), waits=_waits(replayed), recorded_use=_use(result.recorded_use),
+        recorded_waits=recorded, waits=replayed, recorded_use=_use(result.recorded_use),
         use=_use(result.use), times=[seconds(each.start) for each in result.series],
         recorded_series=[_use(each) for each in result.recorded_series], series=[_use(each) for each in result.series],
         recorded_decisions=result.recorded_decisions, decisions=result.decisions, same_policies=same_policies,
@@ -200,7 +199,3 @@ def _evictions(evictions: Sequence[Eviction]) -> list[ReplayEviction]:
 
 def _use(span: Span) -> ReplayUse:
     return ReplayUse(cpu=span.cpu, memory=span.memory, gpu=span.gpu, running=span.running, pending=span.pending)
-
-
-def _waits(found: WaitFigures) -> ReplayWaits:
-    return ReplayWaits(pods=found.pods, mean=found.mean, p50=found.p50, p90=found.p90, p99=found.p99, most=found.most)

@@ -819,8 +819,8 @@ export interface ReplayResult {
   recordedEvictions: ReplayEviction[];
   evictions: ReplayEviction[];
   evictionsLeftOut: number;
-  recordedWaits: ReplayWaits;
-  waits: ReplayWaits;
+  recordedWaits: WaitFigures;
+  waits: WaitFigures;
   recordedUse: ReplayUse;
   use: ReplayUse;
   times: number[];
@@ -858,8 +858,8 @@ export interface ReplayEviction {
   reason: string;
 }
 
-/** The seconds that pods waited for their first node. */
-export interface ReplayWaits {
+/** The seconds that pods waited for their first node: the mean, and percentiles by nearest rank. */
+export interface WaitFigures {
   pods: number;
   mean: number;
   p50: number;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from koordpolicy.engine.flight_recorder.figures import WaitFigures
+
 from .model import JobView, Model
 
 
@@ -133,17 +135,6 @@ class MomentView(Model, frozen=True, kw_only=True, rename="camel"):
     help: str
 
 
-class ReplayWaits(Model, frozen=True, kw_only=True, rename="camel"):
-    """The seconds that pods waited for their first node."""
-
-    pods: int
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    most: float
-
-
 class ReplayUse(Model, frozen=True, kw_only=True, rename="camel"):
     """Mean requests in percent of what is allocatable, and mean numbers of pods."""
 
@@ -198,8 +189,8 @@ class ReplayResult(Model, frozen=True, kw_only=True, rename="camel"):
     recorded_evictions: list[ReplayEviction]
     evictions: list[ReplayEviction]
     evictions_left_out: int
-    recorded_waits: ReplayWaits
-    waits: ReplayWaits
+    recorded_waits: WaitFigures
+    waits: WaitFigures
     recorded_use: ReplayUse
     use: ReplayUse
     times: list[float]
