@@ -162,6 +162,8 @@ def test_a_policy_is_typed_exported_promoted_on_running_extenders_and_rolled_bac
         expect(difference.locator(".diff .removed").first).to_have_text(re.compile(r"^- +expression: \"true\"\n$"))
         pictured(panel, "generations")
         usable(page)
+        page.set_viewport_size({"width": 420, "height": 900})
+        usable(page)
         oldest.get_by_role("button", name="Roll back to").click()
         panel.get_by_role("button", name=re.compile("Roll back 2 of 2 servers")).click()
         expect(result.get_by_text("generation 3").first).to_be_visible()

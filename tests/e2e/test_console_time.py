@@ -122,6 +122,7 @@ def test_a_moment_leads_to_the_cluster_then_and_back_to_now(browser, console):
 def test_the_timeline_is_zoomed_by_mouse_and_keyboard_and_its_address_shows_it_again(browser, console):
     with watched(browser, viewport={"width": 1360, "height": 900}) as page:
         complete(page, f"{console}/#/time")
+        expect(page.locator(".legend")).to_have_text(["pods on nodes\u2013 \u2013 waiting pods···· cpu\u2013 · memory"])
         canvas = page.locator(".timechart canvas").first
         whole = canvas.get_attribute("data-painted")
         box = canvas.bounding_box()
@@ -168,6 +169,8 @@ def test_a_draft_is_replayed_and_compared_with_what_was_recorded(browser, consol
 def test_a_node_shows_its_changes_at_a_time_and_their_files(browser, console):
     with watched(browser, viewport={"width": 1360, "height": 900}) as page:
         complete(page, f"{console}/#/node-time?name=worker-1")
+        expect(page.locator(".legend")).to_have_text([
+            "── whole node\u2013 \u2013 BE— — LS···· limit of best-effort pods"])
         changes = page.get_by_role("region", name="Changes").last
         expect(changes).to_contain_text("besteffort/cpuset.cpus: 0-15 → 0-4,8-11")
         canvas = page.locator(".timechart canvas").first
@@ -179,6 +182,7 @@ def test_a_node_shows_its_changes_at_a_time_and_their_files(browser, console):
         assert "time=2026-03-02T08%3A01%3A30Z" in page.url
         page.locator("main select").select_option("node-a")
         expect(page.get_by_role("heading", level=1)).to_contain_text("Node node-a")
+        expect(page.locator("main")).to_contain_text("No change in this time.")
 
 
 _FOCUS = """() => {

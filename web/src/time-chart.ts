@@ -11,7 +11,7 @@ export interface Line {
   /** One per time; null where there is none. */
   values: readonly (number | null)[];
   colour: Tone;
-  /** Dashes make lines differ in more than their colour: one of `DASHES`. */
+  /** Dashes make lines of one lane differ in more than their colour: one of `DASHES`. */
   dash?: Dash;
 }
 
@@ -19,8 +19,9 @@ export interface Line {
 export interface Lane {
   title: string;
   unit: string;
+  /** One if they are bars: its title says what they are. */
   lines: Line[];
-  /** `steps` for states, which hold until the next time; `bars` for numbers of events in a span. */
+  /** `steps` for states, which hold until the next time; `bars` for numbers of events in a span, in a lower lane. */
   kind: "steps" | "bars";
   /** The top of the scale unless a value is above it: 100 for percentages. */
   top?: number;
@@ -52,6 +53,7 @@ export interface Dash {
 
 export const DASHES = [
   { lengths: [], sample: "──" }, { lengths: [7, 4], sample: "– –" }, { lengths: [2, 3], sample: "····" }, { lengths: [9, 3, 2, 3], sample: "– ·" },
+  { lengths: [14, 4], sample: "— —" }, { lengths: [9, 3, 2, 3, 2, 3], sample: "– ··" }, { lengths: [14, 3, 5, 3], sample: "— –" }, { lengths: [1, 6], sample: "·  ·" },
 ] as const satisfies readonly Dash[];
 
 export interface TimeChartOptions {
@@ -62,7 +64,7 @@ export interface TimeChartOptions {
   ranged?: (range: Range) => void;
 }
 
-const LANE = 92;
+const HEIGHTS: Record<Lane["kind"], number> = { steps: 92, bars: 36 };
 const GAP = 26;
 const MARKS = 16;
 const LEFT = 52;
@@ -108,8 +110,9 @@ export class TimeChart {
     this.range = range;
     this.limits = limits;
     this.at = at;
-    this.legend.replaceChildren(...data.lanes.flatMap((lane) => lane.lines.map((line) =>
-      h("span", {}, swatch(this.colour(line.colour)), `${line.dash ? `${line.dash.sample} ` : ""}${line.name}`))));
+    const lines = data.lanes.filter((lane) => lane.kind === "steps").flatMap((lane) => lane.lines);
+    const entries = new Map(lines.map((line) => [`${line.dash ? `${line.dash.sample} ` : ""}${line.name}`, line.colour])); // lanes may share lines
+    this.legend.replaceChildren(...[...entries].map(([text, colour]) => h("span", {}, swatch(this.colour(colour)), text)));
     this.paint();
   }
 
@@ -123,7 +126,7 @@ export class TimeChart {
   }
 
   private get height(): number {
-    return MARKS + this.data.lanes.length * (LANE + GAP) + AXIS;
+    return MARKS + this.data.lanes.reduce((sum, lane) => sum + HEIGHTS[lane.kind] + GAP, 0) + AXIS;
   }
 
   private x(time: number): number {
@@ -153,7 +156,11 @@ export class TimeChart {
     context.clearRect(0, 0, width, this.height);
     context.font = "12px system-ui, sans-serif";
     this.paintAxis(context, width);
-    for (const [number, lane] of this.data.lanes.entries()) this.paintLane(context, lane, MARKS + number * (LANE + GAP) + GAP - 6, width);
+    let top = MARKS;
+    for (const lane of this.data.lanes) {
+      this.paintLane(context, lane, top + GAP - 6, width);
+      top += HEIGHTS[lane.kind] + GAP;
+    }
     this.paintMarks(context);
     const bottom = this.height - AXIS;
     for (const [time, tone] of [[this.cursor, "quiet"], [this.at, "accent"]] as const) {
@@ -204,10 +211,11 @@ export class TimeChart {
 
   private paintLane(context: CanvasRenderingContext2D, lane: Lane, top: number, width: number): void {
     const style = getComputedStyle(document.documentElement);
-    const bottom = top + LANE;
+    const height = HEIGHTS[lane.kind];
+    const bottom = top + height;
     const most = Math.max(0, ...lane.lines.flatMap((line) => line.values.map((value) => value ?? 0)));
     const highest = lane.top !== undefined && most <= lane.top ? lane.top : roundUp(most, lane.unit);
-    const y = (value: number): number => bottom - (LANE * value) / highest;
+    const y = (value: number): number => bottom - (height * value) / highest;
     context.fillStyle = style.getPropertyValue("--text");
     context.font = "600 12px system-ui, sans-serif";
     context.fillText(lane.title, LEFT, top - 6);
@@ -215,7 +223,7 @@ export class TimeChart {
     context.fillStyle = style.getPropertyValue("--quiet");
     context.strokeStyle = style.getPropertyValue("--line");
     context.textAlign = "right";
-    for (const value of [0, highest / 2, highest]) {
+    for (const value of lane.kind === "bars" ? [0, highest] : [0, highest / 2, highest]) {
       context.fillText(amount(value, lane.unit), LEFT - 5, y(value) + 4);
       context.beginPath();
       context.moveTo(LEFT, y(value) + 0.5);
@@ -225,10 +233,10 @@ export class TimeChart {
     context.textAlign = "left";
     context.save();
     context.beginPath();
-    context.rect(LEFT, top - 2, width - LEFT - RIGHT, LANE + 4);
+    context.rect(LEFT, top - 2, width - LEFT - RIGHT, height + 4);
     context.clip();
-    for (const [number, line] of lane.lines.entries()) {
-      if (lane.kind === "bars") this.paintBars(context, line, number, lane.lines.length, y, bottom);
+    for (const line of lane.lines) {
+      if (lane.kind === "bars") this.paintBars(context, line, y, bottom);
       else this.paintSteps(context, line, y);
     }
     context.restore();
@@ -257,14 +265,12 @@ export class TimeChart {
     context.lineWidth = 1;
   }
 
-  private paintBars(context: CanvasRenderingContext2D, line: Line, number: number, of: number, y: (value: number) => number, bottom: number): void {
+  private paintBars(context: CanvasRenderingContext2D, line: Line, y: (value: number) => number, bottom: number): void {
     context.fillStyle = this.colour(line.colour);
     for (const [place, time] of this.data.times.entries()) {
       const value = line.values[place];
       if (!value) continue;
-      const whole = Math.max(this.x(time + this.data.width) - this.x(time), 2 * of);
-      const part = Math.max((whole - 1) / of, 1.5);
-      context.fillRect(this.x(time) + number * part, y(value), part, bottom - y(value));
+      context.fillRect(this.x(time), y(value), Math.max(this.x(time + this.data.width) - this.x(time) - 1, 2), bottom - y(value));
     }
   }
 

@@ -40,7 +40,7 @@ async function overview(holder: HTMLElement): Promise<void> {
   } }, t(name));
   const roll = show("changeShowRollback", () => ({ action: "rollback", to: target.value }));
   holder.replaceChildren(h("section", { "aria-label": t("changeTitle") },
-    scroll(t("changeServers"), h("table", {}, h("thead", {}, h("tr", {}, (["changeServer", "changeActive", "changeShadow", "changeCompared"] as Key[]).map((each) => h("th", {}, t(each))))),
+    scroll(t("changeServers"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, (["changeServer", "changeActive", "changeShadow", "changeCompared"] as Key[]).map((each) => h("th", {}, t(each))))),
       h("tbody", {}, view.servers.map(serverRow)))),
     generations(view, (to) => { target.value = to; roll.click(); }),
     h("h3", {}, t("changePromote")), h("p", { class: "quiet" }, t("changePromoteHint")),
@@ -77,9 +77,9 @@ function generations(view: ChangesView, rollBack: (to: string) => void): HTMLEle
   })() }, t("changeShowDifference"));
   return h("div", {}, h("h3", {}, t("changeHistory")), h("p", { class: "quiet" }, t("changeHistoryHint")),
     scroll(t("changeHistory"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, h("th", { class: "cell" }, t("before")), h("th", { class: "cell" }, t("after")),
-      (["policyHashHead", "changeSince", "changeBy", "changeServers", "state"] as Key[]).map((each) => h("th", {}, t(each))), h("th", {}, ""))),
+      (["policyHashHead", "changeSince", "changeBy", "changeKept", "state"] as Key[]).map((each) => h("th", {}, t(each))), h("th", {}, ""))),
     h("tbody", {}, view.generations.map((each) => h("tr", {}, choice("before", each), choice("after", each), h("td", {}, h("code", {}, each.hash)),
-      h("td", {}, new Date(each.since * 1000).toLocaleString()), h("td", {}, each.by ? `${each.by}, ${t(each.action === "promote" ? "changePromoted" : "changeRolledBack")}` : "–"),
+      h("td", { class: "name" }, new Date(each.since * 1000).toLocaleString()), h("td", {}, each.by ? `${each.by}, ${t(each.action === "promote" ? "changePromoted" : "changeRolledBack")}` : "–"),
       h("td", {}, t("changeOn", each.servers, view.servers.length)),
       h("td", {}, each.active ? h("span", { class: "good" }, t("active")) : "", each.failed ? h("span", { class: "bad" }, ` ${each.failed}`) : ""),
       h("td", {}, each.active < view.servers.length ? h("button", { type: "button", "aria-label": t("changeBackTo", each.hash), onclick: () => rollBack(each.hash) }, t("changeRollback")) : "")))))),

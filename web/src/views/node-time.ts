@@ -9,11 +9,14 @@ import { scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
-import { DASHES, type Line, type Mark, TimeChart, type Tone } from "../time-chart.ts";
+import { DASHES, type Dash, type Line, type Mark, TimeChart, type Tone } from "../time-chart.ts";
 
 const POLL = 500;
 const GROWING = 15_000;
-const TONES: Record<string, Tone> = { node: "quiet", LS: "bar", BE: "bar2", LSR: "good", LSE: "accent", SYSTEM: "warn", none: "accent" };
+/** The colour and the dashes of each class; one that is not among them is drawn as `none`. */
+const STYLES: Record<string, [Tone, Dash]> = {
+  node: ["quiet", DASHES[0]], LS: ["s1", DASHES[4]], BE: ["s2", DASHES[1]], LSR: ["s3", DASHES[3]], LSE: ["s4", DASHES[5]], SYSTEM: ["s7", DASHES[6]], none: ["s6", DASHES[7]],
+};
 
 export async function nodeTimeView(page: Page): Promise<void> {
   const query = page.route.query;
@@ -50,8 +53,10 @@ export async function nodeTimeView(page: Page): Promise<void> {
   }
 
   function lines(of: readonly UsageLine[]): Line[] {
-    return of.map((each) => ({ name: each.name === "node" ? t("wholeNode") : each.name === "none" ? t("noClass") : each.name, values: each.values,
-      colour: TONES[each.name] ?? "accent", ...(each.name === "BE" ? { dash: DASHES[1] } : {}) }));
+    return of.map((each) => {
+      const [colour, dash] = STYLES[each.name] ?? STYLES["none"]!;
+      return { name: each.name === "node" ? t("wholeNode") : each.name === "none" ? t("noClass") : each.name, values: each.values, colour, dash };
+    });
   }
 
   function draw(): void {
@@ -64,7 +69,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
     const lanes = [{ title: top(t("cpuUsed"), view.cpuAllocatable, "milli-cores"), unit: "milli-cores", kind: "steps" as const, lines: cpu, ...(view.cpuAllocatable ? { top: view.cpuAllocatable } : {}) },
       { title: top(t("memoryUsed"), view.memoryAllocatable, "bytes"), unit: "bytes", kind: "steps" as const, lines: lines(view.memory), ...(view.memoryAllocatable ? { top: view.memoryAllocatable } : {}) }];
     chart.show({ times: view.times, width: view.width, lanes, marks: view.changes.map(mark) }, range ?? limits(), limits(), at);
-    left.textContent = view.changesLeftOut ? t("moreLeftOut", view.changesLeftOut) : "";
+    left.textContent = view.changesLeftOut ? t("moreLeftOut", view.changesLeftOut) : view.complete && !view.changes.length ? t("noChanges") : "";
     changes.replaceChildren(...view.changes.map(row));
     const columns = [...lines(view.cpu).map((each) => ({ ...each, name: `cpu ${each.name}`, unit: "milli-cores" })),
       ...lines(view.memory).map((each) => ({ ...each, name: `memory ${each.name}`, unit: "bytes" }))];
@@ -77,8 +82,8 @@ export async function nodeTimeView(page: Page): Promise<void> {
   function row(each: NodeChangeLine): HTMLElement {
     const element = h("tr", {}, h("td", { class: "number" }, h("button", { class: "icon", type: "button", onclick: () => choose(each.time) }, shown(each.time).slice(11))),
       h("td", {}, h("span", { class: `mark ${each.enforced ? classOf(each) : "quiet"}` }, words(each))), h("td", {}, each.plugin || "–", each.item ? h("small", { class: "quiet" }, ` ${each.item}`) : null),
-      h("td", {}, each.subject === view.node ? "" : each.subject), h("td", {}, each.reason),
-      h("td", {}, each.files.map((file) => h("div", { class: "mono" }, `${file.file}: ${file.before ?? "?"} → ${file.after}`)), each.more ? h("div", { class: "quiet" }, t("moreLeftOut", each.more)) : null));
+      h("td", {}, each.subject === view.node ? "" : each.subject), h("td", { class: "reason" }, each.reason),
+      h("td", { class: "files" }, each.files.map((file) => h("div", { class: "mono" }, `${file.file}: ${file.before ?? "?"} → ${file.after}`)), each.more ? h("div", { class: "quiet" }, t("moreLeftOut", each.more)) : null));
     element.dataset["time"] = String(each.time);
     return element;
   }

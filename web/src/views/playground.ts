@@ -267,7 +267,7 @@ function effectParts(found: EffectView): HTMLElement[] {
       `${each.within ? "✓" : "✗"} ${t("budget", each.name, each.count, each.of, each.budget)} (${each.within ? t("within") : t("over")})`)),
     counts.length ? h("table", {}, h("tbody", {}, counts.map(([name, value]) => h("tr", {}, h("td", {}, named(name)), h("td", { class: "number" }, value)))))
       : h("p", { class: "good" }, t("noChange")),
-    moved.length ? scroll(t("moved"), h("table", {}, h("thead", {}, h("tr", {}, ["pod", "before", "after", "cause"].map((key) => h("th", {}, named(key))))),
+    moved.length ? scroll(t("moved"), h("table", { class: "roomy" }, h("caption", {}, t("moved")), h("thead", {}, h("tr", {}, ["pod", "before", "after", "cause"].map((key) => h("th", {}, named(key))))),
       h("tbody", {}, moved.map((each) => h("tr", {}, h("td", {}, podLink(each.pod)), h("td", {}, each.old ? nodeLink(each.old) : "–"),
         h("td", {}, each.new ? nodeLink(each.new) : "–"), h("td", {}, causeOf(each))))))) : h("div"),
     faults.length ? scroll(t("newFaults"), h("table", { class: "roomy" }, h("caption", {}, t("newFaults")), h("thead", {}, h("tr", {}, (["name", "why", "example"] as const).map((key) => h("th", {}, t(key))), h("th", { class: "number" }, t("times")))),

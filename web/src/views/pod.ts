@@ -99,7 +99,7 @@ export async function podView(page: Page): Promise<void> {
           refusing.map((number) => h("th", { title: view.filters[number]!.origin }, view.filters[number]!.name, " ", h("span", { class: "quiet" }, `${view.filters[number]!.refused}`))),
           h("th", {}, `${t("scores")} / ${t("refusedFirst")}`), h("th", { class: "number" }, t("total")))), body)),
         more,
-        silent.length ? h("details", {}, h("summary", {}, t("allPassed", silent.length, "")), silent.join(", ")) : null),
+        silent.length ? h("details", {}, h("summary", {}, t("allPassed", silent.length)), silent.join(", ")) : null),
       why),
   );
   page.onEscape(general);

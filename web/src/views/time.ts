@@ -72,9 +72,9 @@ export async function timeView(page: Page): Promise<void> {
       times: view.times, width: view.width, marks, gaps: view.gaps, lanes: [
         { title: t("podsCard"), unit: "", kind: "steps", lines: [
           { name: t("boundPods"), values: view.bound, colour: "s1" }, { name: t("waitingPods"), values: view.waiting, colour: "s2", dash: DASHES[1] }] },
-        { title: t("decisionsAndEvictions"), unit: "", kind: "bars", lines: [
-          { name: t("placed"), values: view.placed, colour: "s3" }, { name: t("refusedPods"), values: view.refused, colour: "s4" },
-          { name: t("evicted"), values: view.evicted, colour: "s5" }] },
+        { title: t("decisionsPlaced"), unit: "", kind: "bars", lines: [{ name: t("placed"), values: view.placed, colour: "s3" }] },
+        { title: t("decisionsRefused"), unit: "", kind: "bars", lines: [{ name: t("refusedPods"), values: view.refused, colour: "s4" }] },
+        { title: t("evictions"), unit: "", kind: "bars", lines: [{ name: t("evicted"), values: view.evicted, colour: "s5" }] },
         { title: t("requestedPercent"), unit: "%", kind: "steps", top: 100, lines: [
           { name: "cpu", values: view.cpu, colour: "s6", dash: DASHES[2] }, { name: "memory", values: view.memory, colour: "s7", dash: DASHES[3] }] },
       ],
@@ -194,7 +194,7 @@ function momentParts(view: MomentView, at: string): HTMLElement[] {
 }
 
 function decisionTable(decisions: readonly RecordedDecision[], podAt: (key: string) => HTMLElement, nodeAt: (node: string) => HTMLElement): HTMLElement {
-  return h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, h("th", {}, t("timeUtc")), h("th", {}, t("pod")), h("th", {}, t("node")), h("th", {}, t("why")))),
+  return h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, h("th", { class: "number" }, t("timeUtc")), h("th", {}, t("pod")), h("th", {}, t("node")), h("th", {}, t("why")))),
     h("tbody", {}, decisions.slice(0, LISTED).map((each) => h("tr", {}, h("td", { class: "number" }, shown(each.time).slice(11)), h("td", {}, podAt(each.pod)),
       h("td", {}, each.node === null ? h("span", { class: "bad" }, "✗") : nodeAt(each.node)), h("td", {}, decisionText(each))))));
 }
