@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -429,8 +429,12 @@ def test_with_the_shipped_role_the_console_is_refused_nothing(
     own = roles.account_kubeconfig(cluster, "koord-policy-console", tmp_path)
     ana = Caller(roles.user(cluster, namespace, "ana", "koord-policy-console-operator"))
     log, (one, two) = tmp_path / "console.log", (f"{namespace}-{number}" for number in (1, 2))
-    cluster.admin.create("/api/v1/nodes", node(one))
-    try:
+    with ExitStack() as stack:
+        def add(name: str) -> None:
+            cluster.admin.create("/api/v1/nodes", node(name))
+            stack.callback(cluster.admin.delete, f"/api/v1/nodes/{name}")
+
+        add(one)
         with process(log, "console", "--cluster", "kube", "--policies", "crd", "--bind", "127.0.0.1:0",
                      "--authentication-kubeconfig", str(own), KUBECONFIG=str(own)) as url:
             def shown() -> list[str]:
@@ -441,9 +445,6 @@ def test_with_the_shipped_role_the_console_is_refused_nothing(
             assert shown() == []
             create(kinds, plugin("not-in-batch"))
             until(lambda: shown() == ["not-in-batch"])
-            cluster.admin.create("/api/v1/nodes", node(two))
+            add(two)
             until(lambda: {one, two} <= set(ana.ask(url, "/api/v1/map").data["nodes"]))
-    finally:
-        for name in (one, two):
-            cluster.admin.delete(f"/api/v1/nodes/{name}")
     assert "forbidden" not in log.read_text().lower()

@@ -113,6 +113,7 @@ def test_l24_a_binding_whose_answer_is_lost_is_found_by_reading_the_pod_and_not_
     add_pod(admin, "apps", "b")
     until(lambda: node_of(admin, "b") and len(proxy.bindings) == 2)
     assert (proxy.bindings, proxy.counts["reset after"]) == ([("a", 201), ("b", 201)], 1)
+    until(lambda: len(admin.get(events)["items"]) > 1)
     assert [each["reason"] for each in admin.get(events)["items"]] == ["Scheduled", "Scheduled"]
 
 
