@@ -113,7 +113,7 @@ def _settings(path: Path | None, registry: Registry) -> Settings | None:
         found = configuration.load(path, registry)
         if found.warnings:
             warn(render(in_order(found.warnings)))
-        return Settings(found.profiles, tie_break="random")
+        return Settings(found.profiles, tie_break="random", foreign_pods=False)
     return _default_settings(registry) if knows_scheduler(None, registry) else None
 
 
@@ -121,7 +121,7 @@ def _default_settings(registry: Registry) -> Settings:
     """Return kube-scheduler's default plugins, for its default profile and those that policies name."""
     named = {name for each in registry.of_framework(Framework.SCHEDULER) for name in each.profiles or ()}
     profiles = (DEFAULT_PROFILE, *sorted(named - {DEFAULT_PROFILE}))
-    return Settings(tuple(ProfileSpec(name) for name in profiles), tie_break="random")
+    return Settings(tuple(ProfileSpec(name) for name in profiles), tie_break="random", foreign_pods=False)
 
 
 def _read(path: Path) -> UselessEvictionMemory:

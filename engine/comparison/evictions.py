@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -60,7 +60,7 @@ def proving_of(
         yield None
         return
     placements = SchedulerPlacements(Scheduler(
-        cluster, Live(registry), Settings(settings.profiles, tie_break="random"), clock=clock,
+        cluster, Live(registry), replace(settings, tie_break="random"), clock=clock,
     ))
     try:
         yield Proving(placements, clock=lambda: 0.0)

@@ -32,11 +32,17 @@ class SchedulerPlacements:
         self._scheduler = scheduler
 
     def place(self, pod: PodInfo, snapshot: Snapshot, *, home: str, avoids_home: bool) -> Landing | None:
-        """Return the placement of a pod without preemption; None if no profile has the name of its scheduler."""
+        """Return the placement of a pod without preemption.
+
+        None if no profile has the name of its scheduler, unless such pods are scheduled all the same (see
+        `Settings.foreign_pods`).
+        """
         name = str(pod.object["spec"].get("schedulerName") or DEFAULT_SCHEDULER)
-        profile = self._scheduler.refresh().profiles.get(name)
+        active = self._scheduler.refresh()
+        profile = active.profile_of(pod) if self._scheduler.settings.foreign_pods else active.profiles.get(name)
         if profile is None:
             return None
+        name = profile.name
         row = snapshot.index.get(home, -1)
         others = np.delete(np.arange(snapshot.size, dtype=np.intp), row) if avoids_home and row >= 0 else None
         verdict = decide(profile, pod, snapshot, candidates=others, preempts=False)

@@ -21,6 +21,7 @@ from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of, instrumented
 
 _PROFILE = "test"
+"""The profile of plugins that are active in all; others run in the first of theirs."""
 
 
 def run(running: RunningCase, plugin: Plugin) -> None:
@@ -74,7 +75,8 @@ def _run_cycles(running: RunningCase, plugin: Plugin) -> None:
     if Point.EVICTION_FILTER in plugin.points:
         raise FixtureError(f"`{plugin.name}` evicts nothing by itself: expect `evictionFilter` of it")
     registry, named = _registry(running, plugin)
-    spec = DeschedulerProfileSpec(_PROFILE, filter=named, args={plugin.name: running.params} if running.params else {})
+    spec = DeschedulerProfileSpec(min(plugin.profiles or {_PROFILE}), filter=named,
+                                  args={plugin.name: running.params} if running.params else {})
     checked_params(plugin, running.params)
     result = CycleResult(1, dry_run=True, nodes=0)
     world = running.world()

@@ -45,7 +45,7 @@ def cycle(objects, name, args, *, before=None, filters=(), more=None, total=None
         "excludedNamespaces": (args.get("evictableNamespaces") or {}).get("exclude") or [],
     }
     spec = DeschedulerProfileSpec(
-        "p", deschedule=tuple(before or ()), balance=(name,) if name == PLUGIN else (), filter=filters,
+        "documents", deschedule=tuple(before or ()), balance=(name,) if name == PLUGIN else (), filter=filters,
         disabled=frozenset({DOCUMENT} - {name}), args={name: given_args, **(before or {}), **(more or {})},
     )
     result = run_cycle(build_profiles([spec], registry(per_node), dry_run=True), Cluster(objects).snapshot(NOW),
@@ -95,7 +95,7 @@ def test_the_fullest_node_gives_up_pods_first_until_the_empty_ones_together_are_
 def test_its_own_params_evict_what_the_plugin_evicts_with_these_arguments():
     args = {"thresholds": dict.fromkeys(("cpu", "memory", "pods"), 20),
             "targetThresholds": dict.fromkeys(("cpu", "memory", "pods"), 50)}
-    spec = DeschedulerProfileSpec("p")
+    spec = DeschedulerProfileSpec("documents")
     result = run_cycle(build_profiles([spec], registry(None), dry_run=True), Cluster(FULL).snapshot(NOW))
     assert [(each.node, each.pod) for each in result.evicted] == evictions(FULL, PLUGIN, args) != []
 

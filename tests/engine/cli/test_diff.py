@@ -365,7 +365,7 @@ def test_the_configuration_of_the_descheduler_says_what_runs(run: Run, sets: dic
     )
     (sets["strict"] / "drain.yaml").write_text(
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: DeschedulerPlugin\nmetadata: {name: drain}\nspec:\n"
-        "  type: Balance\n"
+        "  type: Balance\n  proof: 'Off'\n"
         "  profiles: [q]\n  nodes: {source: usage.cpu > 0}\n  criteria: [{name: c, expression: 'true', message: m}]\n",
         encoding="utf-8",
     )
