@@ -10,7 +10,6 @@ takes for the calls when it has bound all pods: so much less it has for decision
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import subprocess
@@ -29,7 +28,7 @@ import aiohttp
 from ..e2e.control_plane import ControlPlane, free_ports
 from ..process_figures import processor_time
 from .figure import Figure
-from .live_load import ROOT, Api, api_of, built, koord_policy, pod, running
+from .live_load import ROOT, Api, api_of, built, koord_policy, pod, running, until_ready
 
 _VIEWERS: Final = (0, 1, 50)
 _BOUND: Final = 5.0
@@ -100,7 +99,7 @@ async def _turn(api: Api, control_plane: ControlPlane, pods: int, viewers: int) 
     command = [*koord_policy(control_plane, (ROOT / "policies" / "scheduler",)), "--bind", f"127.0.0.1:{port}"]
     path = f"/api/v1/namespaces/{namespace}/pods"
     with running(command, control_plane) as process:
-        await _ready(f"http://127.0.0.1:{port}/readyz", process)
+        await until_ready(f"http://127.0.0.1:{port}/readyz", process, _READY_S)
         async with _looking(f"http://127.0.0.1:{port}", viewers) as count:
             seconds, began = processor_time(process.pid), time.monotonic()
             await api.all(path, [pod(number) for number in range(pods)])
@@ -116,19 +115,6 @@ async def _turn(api: Api, control_plane: ControlPlane, pods: int, viewers: int) 
             views = count()
     await api.remove(namespace)
     return Load(1000 * seconds / pods, calm, pods / took, views)
-
-
-async def _ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _READY_S
-    async with aiohttp.ClientSession() as session:
-        while True:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with session.get(url) as answer:
-                    if answer.status == 200:
-                        return
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise TimeoutError(f"{process.args!r} is not ready")
-            await asyncio.sleep(0.1)
 
 
 class _Count:

@@ -35,7 +35,7 @@ from ..e2e.roles import NAMESPACE, create_definitions, manifests, pod_spec
 from ..process_figures import processor_time
 from .descheduler_cluster import node_metrics, pods
 from .figure import Figure
-from .live_load import ROOT, Api, api_of, built, kube_scheduler, node_name, pod, running
+from .live_load import ROOT, Api, api_of, built, kube_scheduler, node_name, pod, running, until_ready
 
 _POLICIES: Final = {"scheduler": "scheduler", "extender": "scheduler", "descheduler": "descheduler"}
 _SERVERS: Final = ("scheduler", "extender", "descheduler", "manager", "console")
@@ -138,7 +138,7 @@ class Cluster:
             with contextlib.ExitStack() as stack:
                 process = stack.enter_context(running(command, self._plane))
                 began = time.monotonic()
-                await _until_ready(session, f"{url}/{'' if name == 'console' else 'readyz'}", process)
+                await until_ready(f"{url}/{'' if name == 'console' else 'readyz'}", process, _READY_S)
                 print(f"{name} is ready after {time.monotonic() - began:.0f} s", file=sys.stderr)
                 start = _processor(process.pid)
                 if name == "extender":
@@ -209,18 +209,6 @@ def _command(name: str, directory: Path, port: int, others: list[int]) -> list[s
             words.append(word.replace("/etc/koord-policy", str(directory)).replace(
                 "/var/lib/koord-policy", str(directory / "state")))
     return [sys.executable, "-m", "koordpolicy", *words]
-
-
-async def _until_ready(session: aiohttp.ClientSession, url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _READY_S
-    while True:
-        with contextlib.suppress(aiohttp.ClientError):
-            async with session.get(url) as answer:
-                if answer.status == 200:
-                    return
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{process.args!r} is not ready after {_READY_S:g} s, or ended")
-        await asyncio.sleep(0.2)
 
 
 @contextlib.asynccontextmanager

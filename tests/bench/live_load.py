@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -244,6 +244,20 @@ async def api_of(control_plane: ControlPlane) -> AsyncIterator[Api]:
             control_plane.url, connector=connector, headers={"Authorization": f"Bearer {token}"},
             timeout=aiohttp.ClientTimeout(total=120)) as session:
         yield Api(session)
+
+
+async def until_ready(url: str, process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait until a server answers 200; raises `RuntimeError` if it ends, or takes longer."""
+    deadline = time.monotonic() + seconds
+    async with aiohttp.ClientSession() as session:
+        while True:
+            with suppress(aiohttp.ClientError):
+                async with session.get(url) as answer:
+                    if answer.status == 200:
+                        return
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{process.args!r} is not ready after {seconds:g} s, or ended")
+            await asyncio.sleep(0.1)
 
 
 def node_name(number: int) -> str:

@@ -62,10 +62,10 @@ def base_store() -> Path:
         scratch = Path(folder)
         # In memory: dpkg waits for the disk after each file. The file system is gone with the namespace.
         _run("sh", "-ec", """
-            mkdir "$0/root" && mount -t tmpfs tmpfs "$0/root"
-            debootstrap --variant=minbase --include="$1" "$2" "$0/root" "$3"
-            rm -rf "$0"/root/var/cache/apt/archives/*.deb "$0"/root/var/lib/apt/lists/* "$0"/root/etc/apt/sources.list
-            tar -C "$0/root" --numeric-owner -cf "$0/base.tar" .
+            mkdir "$0/base" && mount -t tmpfs tmpfs "$0/base"
+            debootstrap --variant=minbase --include="$1" "$2" "$0/base" "$3"
+            rm -rf "$0"/base/var/cache/apt/archives/*.deb "$0"/base/var/lib/apt/lists/* "$0"/base/etc/apt/sources.list
+            tar -C "$0/base" --numeric-owner -cf "$0/base.tar" .
             """, folder, PACKAGES, release, mirror)
         (scratch / "Containerfile").write_text("FROM scratch\nADD base.tar /\n")
         _run("buildah", *Storage(scratch / "store", scratch / "run").options, "build", "--isolation", "chroot",

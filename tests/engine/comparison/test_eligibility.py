@@ -36,7 +36,7 @@ def test_what_is_only_watched_refuses_nothing_and_is_counted(policies: Policies,
     assert [
         {found.causes[number].rule: count for number, count in shape.watched.items()} for shape in found.shapes
     ] == [
-        {}, {"never": 2}, {"never": 3}, {},  # nobody is asked about a node that is refused already
+        {}, {"never": 2}, {"never": 3}, {},  # no plugin is called for a node that is refused already
     ]
 
 
