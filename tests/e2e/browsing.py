@@ -9,13 +9,13 @@ import gc
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect, sync_playwright
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.cluster import Cluster
@@ -72,6 +72,7 @@ def watched(browser: Browser, *, permitted: str = "$^", **options: Any) -> Itera
     try:
         yield page
     finally:
+        page.unroute_all(behavior="ignoreErrors")  # an answer may be on its way
         context.close()
     assert [each for each in found if not re.search(permitted, each)] == []
 
@@ -87,6 +88,63 @@ def pictured(what: Page | Locator, name: str, **options: Any) -> None:
     """Write a picture, if somebody wants pictures."""
     if SCREENSHOTS:
         what.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", **options)
+
+
+def _of(view: str) -> re.Pattern[str]:
+    return re.compile(rf"/api/v1/{view}(\?|$)")
+
+
+def held(page: Page, view: str) -> Callable[[], None]:
+    """Hold back the answers of a view, until the function that is returned is called."""
+    waiting: list[Route] = []
+    released = False
+
+    def hold(route: Route) -> None:
+        if released:
+            route.fallback()
+        else:
+            waiting.append(route)
+
+    def release() -> None:
+        nonlocal released
+        released = True
+        for each in waiting:
+            each.fallback()
+
+    page.route(_of(view), hold)
+    return release
+
+
+def altered(page: Page, view: str, change: Callable[[Any], None]) -> None:
+    """Change the answers of a view from now on, on their way to the page."""
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        change(body)
+        route.fulfill(response=response, json=body)
+
+    page.route(_of(view), answer)
+
+
+def announced(page: Page) -> Callable[[], None]:
+    """Let a page hear of changes of the cluster only when the function that is returned is called."""
+    waiting: list[Route] = []
+    versions: dict[str, Any] = {"boot": "one", "cluster": 1, "servers": 1}
+
+    def answer(route: Route) -> None:
+        if f"cluster={versions['cluster']}" in route.request.url:
+            waiting.append(route)
+        else:
+            route.fulfill(json=versions)
+
+    page.route(_of("versions"), answer)
+
+    def announce() -> None:
+        versions["cluster"] += 1
+        while waiting:
+            waiting.pop().fulfill(json=versions)
+
+    return announce
 
 
 def faults_of(page: Page) -> list[tuple[str, object, str]]:

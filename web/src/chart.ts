@@ -4,6 +4,7 @@ import { h } from "./dom.ts";
 import { amount, short } from "./format.ts";
 import { type Layout, NAMED, TITLE, arrange, rowAt } from "./grid.ts";
 import type { ColourView } from "./models.ts";
+import { whole } from "./paint.ts";
 import { classColour, inkOn, range, shade } from "./palette.ts";
 import { t } from "./texts.ts";
 
@@ -39,7 +40,7 @@ export class NodeMap {
     this.canvas = h("canvas", { tabindex: 0, role: "application", onkeydown: (event: KeyboardEvent) => this.key(event),
       onmousemove: (event: MouseEvent) => this.hover(event), onmouseleave: () => this.leave(),
       onclick: (event: MouseEvent) => this.click(event), onblur: () => this.leave() });
-    this.element = h("div", {}, this.legend, this.canvas, this.tip);
+    this.element = whole(h("div", {}, this.legend, this.canvas, this.tip));
     this.watcher = new ResizeObserver(() => this.arrange());
     this.watcher.observe(this.element);
   }
@@ -53,10 +54,11 @@ export class NodeMap {
   }
 
   show(chart: Chart, colours: ColourView | null, unit = ""): void {
+    const selected = this.chart.nodes[this.at] ?? this.options.selected;
     this.chart = chart;
     this.colours = colours;
     this.unit = unit;
-    this.at = this.options.selected ? chart.nodes.indexOf(this.options.selected) : -1;
+    if (selected !== undefined) this.at = chart.nodes.indexOf(selected);
     this.canvas.setAttribute("aria-label", t("mapLabel", chart.nodes.length));
     this.arrange();
   }

@@ -1,8 +1,9 @@
 /** Work of the server in the background: how far it is, a button that cancels it, and its result. */
 
 import { get, post } from "./api.ts";
-import { h } from "./dom.ts";
+import { enable, h } from "./dom.ts";
 import type { Page } from "./page.ts";
+import { whole } from "./paint.ts";
 import { t } from "./texts.ts";
 
 const POLL = 400;
@@ -26,19 +27,30 @@ export class JobBar<V extends JobView> {
   private readonly options: JobOptions<V>;
   private readonly bar = h("progress", { max: 1, value: 0, "aria-label": t("progress") });
   private readonly said = h("span", { role: "status", class: "quiet" });
+  private readonly refused = h("span", { role: "alert", class: "bad" });
   private number = 0;
 
   constructor(page: Page, options: JobOptions<V>) {
     this.page = page;
     this.options = options;
-    this.element = h("div", { class: "job", hidden: true }, this.bar, " ", this.said, " ",
-      h("button", { type: "button", onclick: () => void post(options.cancel, { number: this.number }) }, t("cancel")));
+    this.element = whole(h("div", { class: "job", hidden: true }, this.bar, " ", this.said, " ", this.refused, " ",
+      h("button", { type: "button", onclick: () => void this.cancel() }, t("cancel"))));
   }
 
-  /** Returns the view of the work once it has ended; null if the page was left before. */
-  async run(started: Promise<V>): Promise<V | null> {
+  private async cancel(): Promise<void> {
     try {
-      let view = await started;
+      await post(this.options.cancel, { number: this.number });
+      this.refused.textContent = "";
+    } catch (error) {
+      this.refused.textContent = t("failed", error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** Starts the work; returns its view once it has ended, or null if the page was left before. Its button takes no click meanwhile. */
+  async run(start: () => Promise<V>, button: HTMLButtonElement): Promise<V | null> {
+    enable(button, false);
+    try {
+      let view = await start();
       this.number = view.number;
       this.element.hidden = ENDS.includes(view.phase);
       while (this.page.current && !ENDS.includes(view.phase)) {
@@ -50,8 +62,10 @@ export class JobBar<V extends JobView> {
       }
       return this.page.current ? view : null;
     } finally {
+      if (this.element.contains(document.activeElement)) button.focus(); // what has the focus is hidden
       this.element.hidden = true;
-      this.said.textContent = "";
+      this.said.textContent = this.refused.textContent = "";
+      enable(button, true);
     }
   }
 }

@@ -5,6 +5,7 @@ import { debounced, h } from "./dom.ts";
 import { type Changes, Live } from "./live.ts";
 import type { SearchView, Session } from "./models.ts";
 import { Page } from "./page.ts";
+import { keepFocus, paint, replace } from "./paint.ts";
 import { OF_TIMES, link, parse, setPast } from "./route.ts";
 import { nearest } from "./similar.ts";
 import { type Key, language, setLanguage, t } from "./texts.ts";
@@ -39,14 +40,14 @@ function frame(): void {
   document.documentElement.lang = language() === "zh" ? "zh-CN" : "en";
   document.title = t("title");
   const main = h("main", { id: "content", tabindex: -1 });
-  document.body.replaceChildren(
+  replace(document.body,
     h("a", { class: "skip", href: "#content", onclick: (event: Event) => { event.preventDefault(); main.focus(); } }, t("skip")),
     h("header", {},
       h("a", { class: "brand", href: link("overview") }, "koord-policy"),
       h("nav", { "aria-label": t("views"), id: "views" }, Object.keys(VIEWS).map((view) => h("a", { href: link(view) }, t(view as Key)))),
       searchBox(),
       h("button", { class: "icon", type: "button", title: t("theme"), "aria-label": t("theme"), onclick: toggleTheme }, "◐"),
-      h("button", { class: "icon", type: "button", lang: language() === "zh" ? "en" : "zh", onclick: toggleLanguage }, t("language"))),
+      h("button", { class: "icon", id: "language", type: "button", lang: language() === "zh" ? "en" : "zh", onclick: toggleLanguage }, t("language"))),
     main, h("footer", {}, t("keys"), language() === "en" ? "" : ` ${t("serverTexts")}`));
   void open();
 }
@@ -65,6 +66,7 @@ function toggleLanguage(): void {
 async function open(): Promise<void> {
   page?.close();
   const main = document.getElementById("content")!;
+  const keep = keepFocus(main);
   const route = parse(location.hash);
   const view = Object.hasOwn(VIEWS, route.view) ? route.view : "";
   const at = OF_TIMES.has(view) ? (route.query["at"] ?? "") : "";
@@ -76,7 +78,7 @@ async function open(): Promise<void> {
     else each.removeAttribute("aria-current");
   }
   pastBanner(view, route.query, at);
-  const opened = (page = new Page(main, { ...route, view }, () => void open()));
+  const opened = (page = new Page(main, { ...route, view }));
   main.setAttribute("aria-busy", "true");
   opened.show(h("p", { class: "quiet" }, t("loading")));
   failed = false;
@@ -93,7 +95,9 @@ async function open(): Promise<void> {
       if (error instanceof ApiError && error.status === 404 && name) await suggest(opened, name);
     }
   }
-  if (opened.current) main.removeAttribute("aria-busy");
+  if (!opened.current) return;
+  main.removeAttribute("aria-busy");
+  keep();
 }
 
 function changed(changes: Changes): void {
@@ -157,7 +161,7 @@ function signIn(shown: Page, hint: string): void {
 function searchBox(): HTMLElement {
   const list = h("ul", { class: "results", id: "results", role: "listbox", hidden: true, "aria-label": t("search") });
   const input = h("input", { type: "search", id: "search", placeholder: `${t("search")} (/)`, "aria-label": t("search"), role: "combobox",
-    "aria-expanded": "false", "aria-controls": "results", autocomplete: "off", oninput: debounced(120, () => void look()), onkeydown: key,
+    "aria-expanded": "false", "aria-controls": "results", autocomplete: "off", oninput: debounced(120, () => void look().catch(hide)), onkeydown: key,
     onblur: () => window.setTimeout(hide, 150) });
   let at = -1;
   let found = ""; // the text that the list is of
@@ -174,7 +178,7 @@ function searchBox(): HTMLElement {
     if (input.value.trim() !== text) return;
     found = text;
     at = view.found.length ? 0 : -1;
-    list.replaceChildren(...(view.found.length ? view.found.map((each, number) => h("li", { role: "option", "aria-selected": String(number === 0) },
+    paint(list, ...(view.found.length ? view.found.map((each, number) => h("li", { role: "option", "aria-selected": String(number === 0) },
       h("a", { href: TARGETS[each.kind]!(each.name), tabindex: -1, onclick: hide }, h("small", {}, each.kind), each.name)))
       : [h("li", { role: "option", "aria-selected": "false" }, t("noResults"))]));
     list.hidden = false;
@@ -186,12 +190,12 @@ function searchBox(): HTMLElement {
     if (found !== input.value.trim()) await look();
     list.children[at]?.querySelector("a")?.click();
     input.value = ""; // a search that is still due finds nothing to look for
-    input.blur();
+    document.getElementById("content")!.focus();
   }
 
   function key(event: KeyboardEvent): void {
     if (event.key === "Escape") { hide(); input.blur(); return; }
-    if (event.key === "Enter") { void choose(); return; }
+    if (event.key === "Enter") { choose().catch(hide); return; }
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (!step || at < 0) return;
     event.preventDefault();

@@ -3,31 +3,25 @@
 import type { Child } from "./dom.ts";
 import { h } from "./dom.ts";
 import type { Changes } from "./live.ts";
+import { replace } from "./paint.ts";
 import { type Route, link } from "./route.ts";
 
 export class Page {
   route: Route;
   private readonly main: HTMLElement;
-  private readonly again: () => void;
   private readonly endings: (() => void)[] = [];
   private escape: () => void = () => undefined;
   private change: ((changes: Changes) => void) | null = null;
   /** False once another view was opened: then its late answers are not shown. */
   current = true;
 
-  constructor(main: HTMLElement, route: Route, reopen: () => void = () => undefined) {
+  constructor(main: HTMLElement, route: Route) {
     this.main = main;
     this.route = route;
-    this.again = reopen;
-  }
-
-  /** Opens the view again, at its present address. */
-  reopen(): void {
-    if (this.current) this.again();
   }
 
   show(...children: Child[]): void {
-    if (this.current) this.main.replaceChildren(h("div", {}, children));
+    if (this.current) replace(this.main, h("div", {}, children));
   }
 
   /** Adds an element before the first one that a selector finds in what is shown. */

@@ -5,6 +5,7 @@ import { type Child, h } from "./dom.ts";
 import { JobBar } from "./jobs.ts";
 import type { AnalysisView, Fault, SearchView } from "./models.ts";
 import type { Page } from "./page.ts";
+import { paint, whole } from "./paint.ts";
 import { link } from "./route.ts";
 import { t } from "./texts.ts";
 import { shown } from "./time-axis.ts";
@@ -74,15 +75,15 @@ export function later(title: string, load: () => Promise<Child[]>): HTMLElement 
   const open = async (): Promise<void> => {
     if (started) return;
     started = true;
-    body.replaceChildren(h("p", { class: "quiet" }, t("loading")));
+    paint(body, h("p", { class: "quiet" }, t("loading")));
     try {
-      body.replaceChildren(...(await load()).filter((each): each is Node | string => each instanceof Node || typeof each === "string"));
+      paint(body, await load());
     } catch (error) {
       started = false;
-      body.replaceChildren(failed(error));
+      paint(body, failed(error));
     }
   };
-  return h("details", { ontoggle: () => void open() }, h("summary", {}, title), body);
+  return whole(h("details", { ontoggle: () => void open() }, h("summary", {}, title), body));
 }
 
 /** A region that scrolls sideways, reachable by keyboard. */
@@ -93,7 +94,7 @@ export function scroll(label: string, ...children: Child[]): HTMLElement {
 /** Faults as a list; a click calls `chosen`. */
 export function faultList(faults: readonly Fault[], chosen: (fault: Fault) => void): HTMLElement {
   if (!faults.length) return h("p", { class: "good" }, `✓ ${t("noFindings")}`);
-  return h("div", {}, faults.map((fault) => h("button", { class: `finding ${fault.severity}`, type: "button", onclick: () => chosen(fault) },
+  return h("div", {}, faults.map((fault) => h("button", { class: `finding ${fault.severity}`, type: "button", "data-key": `${fault.code} ${fault.message}`, onclick: () => chosen(fault) },
     h("strong", {}, `${fault.severity} `), fault.message, fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null,
     h("small", { class: "quiet" }, ` ${fault.line ? t("line", fault.line) : ""} ${fault.code}`))));
 }
@@ -106,9 +107,9 @@ export function podInput(value: string, changed: (key: string) => void): HTMLEle
   const suggest = async (): Promise<void> => {
     try {
       const view = await get<SearchView>("search", { text: input.value });
-      options.replaceChildren(...view.found.filter((each) => each.kind === "pod").map((each) => h("option", { value: each.name })));
+      paint(options, ...view.found.filter((each) => each.kind === "pod").map((each) => h("option", { value: each.name })));
     } catch {
-      options.replaceChildren(); // without suggestions the name can still be typed
+      paint(options); // without suggestions the name can still be typed
     }
   };
   return h("label", {}, t("forPod"), input, options);

@@ -1,6 +1,7 @@
 /** Small charts of a figure over the last minutes, on a canvas with a description in words. */
 
 import { h } from "./dom.ts";
+import { whole } from "./paint.ts";
 
 /** Parts of a line: places from 0 to 1 in both directions, y downwards; a point without a value ends a part. */
 export function segments(times: readonly number[], points: readonly (number | null)[]): { x: number; y: number }[][] {
@@ -50,5 +51,5 @@ export function spark(times: readonly number[], points: readonly (number | null)
     }
   };
   new ResizeObserver(paint).observe(canvas);
-  return canvas;
+  return whole(canvas);
 }

@@ -3,6 +3,7 @@
 import { swatch } from "./chart.ts";
 import { h } from "./dom.ts";
 import { amount } from "./format.ts";
+import { whole } from "./paint.ts";
 import { type Range, panned, roundUp, shown, spanAt, tickText, ticks, zoomed } from "./time-axis.ts";
 import { t } from "./texts.ts";
 
@@ -96,7 +97,7 @@ export class TimeChart {
       onkeydown: (event: KeyboardEvent) => this.key(event), onmousedown: (event: MouseEvent) => this.press(event),
       onmousemove: (event: MouseEvent) => this.move(event), onmouseup: (event: MouseEvent) => this.release(event),
       onmouseleave: () => this.leave(), ondblclick: () => this.options.ranged?.(this.limits), onblur: () => this.leave() });
-    this.element = h("div", { class: "timechart" }, this.legend, this.canvas, this.said, this.tip);
+    this.element = whole(h("div", { class: "timechart" }, this.legend, this.canvas, this.said, this.tip));
     this.watcher = new ResizeObserver(() => this.paint());
     this.watcher.observe(this.element);
   }

@@ -1,9 +1,10 @@
 /** Changes to running servers: promotions of their shadow, and rollbacks. What would change is shown before it is confirmed. */
 
 import { get, post } from "../api.ts";
-import { type Child, h } from "../dom.ts";
+import { type Child, enable, h } from "../dom.ts";
 import type { ChangeableServer, ChangePlan, ChangeResult, ChangesView, DiffLine, EarlierGeneration, FileDiff, GenerationDifference, PlannedServer, ServerResult, Session, ShadowCounts } from "../models.ts";
 import type { Page } from "../page.ts";
+import { paint, replace, whole } from "../paint.ts";
 import { scroll } from "../parts.ts";
 import { type Key, t } from "../texts.ts";
 
@@ -21,10 +22,10 @@ export function changesPanel(page: Page): HTMLElement {
     if (!page.current || !session.mayChange) return;
     const inside = h("div");
     const details = h("details", { class: "panel", ontoggle: () => {
-      if (details.open && !inside.hasChildNodes()) overview(inside).catch((error: unknown) => inside.replaceChildren(failure(error)));
+      if (details.open && !inside.hasChildNodes()) overview(inside).catch((error: unknown) => paint(inside, failure(error)));
     } }, h("summary", {}, h("h2", {}, t("changeTitle"))), inside);
     holder.append(details);
-  })().catch((error: unknown) => holder.replaceChildren(failure(error)));
+  })().catch((error: unknown) => paint(holder, failure(error)));
   return holder;
 }
 
@@ -39,7 +40,7 @@ async function overview(holder: HTMLElement): Promise<void> {
     if ([decisions, differing].every((input) => input.reportValidity())) void plan(holder, outlet, event.currentTarget as HTMLButtonElement, change());
   } }, t(name));
   const roll = show("changeShowRollback", () => ({ action: "rollback", to: target.value }));
-  holder.replaceChildren(h("section", { "aria-label": t("changeTitle") },
+  paint(holder, whole(h("section", { "aria-label": t("changeTitle") },
     scroll(t("changeServers"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, (["changeServer", "changeActive", "changeShadow", "changeCompared"] as Key[]).map((each) => h("th", {}, t(each))))),
       h("tbody", {}, view.servers.map(serverRow)))),
     generations(view, (to) => { target.value = to; roll.click(); }),
@@ -48,7 +49,7 @@ async function overview(holder: HTMLElement): Promise<void> {
       show("changeShowPromotion", () => ({ action: "promote", decisions: decisions.valueAsNumber, maxDifferences: differing.valueAsNumber / 100 }))),
     h("h3", {}, t("changeRollback")), h("p", { class: "quiet" }, t("changeRollbackHint")),
     h("div", { class: "tools" }, h("label", {}, t("changeTo"), target), roll),
-    outlet));
+    outlet)));
 }
 
 function serverRow(server: ChangeableServer): HTMLElement {
@@ -65,14 +66,14 @@ function generations(view: ChangesView, rollBack: (to: string) => void): HTMLEle
     type: "radio", name: `generation-${side}`, checked: chosen[side] === each.hash, "aria-label": t(side === "before" ? "changeFirst" : "changeSecond", each.hash),
     onchange: () => { chosen[side] = each.hash; } }));
   const compare = h("button", { type: "button", disabled: view.generations.length < 2, onclick: () => void (async (): Promise<void> => {
-    outlet.replaceChildren(h("p", { role: "status" }, t("loading")));
+    paint(outlet, h("p", { role: "status" }, t("loading")));
     try {
       const found = await post<GenerationDifference>("changes/difference", chosen);
-      outlet.replaceChildren(h("section", { class: "panel", "aria-label": t("changeDifference") },
+      paint(outlet, h("section", { class: "panel", "aria-label": t("changeDifference") },
         h("p", {}, h("code", {}, found.before), " → ", h("code", {}, found.after), ` ${t("changeOf", found.endpoint)}`),
         ...(found.files.length ? found.files.map(difference) : [h("p", { class: "quiet" }, t("changeNoFiles"))])));
     } catch (error) {
-      outlet.replaceChildren(failure(error));
+      paint(outlet, failure(error));
     }
   })() }, t("changeShowDifference"));
   return h("div", {}, h("h3", {}, t("changeHistory")), h("p", { class: "quiet" }, t("changeHistoryHint")),
@@ -96,23 +97,23 @@ function counts(found: ShadowCounts): string {
 }
 
 async function plan(holder: HTMLElement, outlet: HTMLElement, opener: HTMLButtonElement, change: Change): Promise<void> {
-  outlet.replaceChildren(h("p", { role: "status" }, t("loading")));
-  opener.disabled = true;
+  paint(outlet, h("p", { role: "status" }, t("loading")));
+  enable(opener, false);
   try {
     const found = await post<ChangePlan>("changes/plan", change);
     const changed = found.servers.filter((each) => each.state === "changes").length;
     const heading = h("h3", { tabindex: -1 }, t(change.action === "promote" ? "changePlanPromote" : "changePlanRollback"));
-    const cancel = (): void => { outlet.replaceChildren(); opener.focus(); };
+    const cancel = (): void => { paint(outlet); opener.focus(); };
     const confirm = found.confirm ? h("button", { class: "primary", type: "button", onclick: () => void apply(holder, outlet, confirm as HTMLButtonElement, { ...change, confirm: found.confirm }) },
       t(change.action === "promote" ? "changeDoPromote" : "changeDoRollback", changed, found.servers.length, found.confirm.slice(0, 12))) : null;
-    outlet.replaceChildren(heading, ...found.servers.map(planned),
+    replace(outlet, heading, ...found.servers.map(planned),
       found.confirm ? h("p", {}, t("changeConfirmHint", found.confirm.slice(0, 12))) : h("p", { class: "error" }, t("changeNothing")),
       h("div", { class: "tools" }, confirm, h("button", { type: "button", onclick: cancel }, t("changeCancel"))));
     heading.focus();
   } catch (error) {
-    outlet.replaceChildren(failure(error));
+    paint(outlet, failure(error));
   } finally {
-    opener.disabled = false;
+    enable(opener, true);
   }
 }
 
@@ -138,12 +139,12 @@ function diffLine(line: DiffLine): HTMLElement {
 }
 
 async function apply(holder: HTMLElement, outlet: HTMLElement, button: HTMLButtonElement, change: Change & { confirm: string }): Promise<void> {
-  button.disabled = true;
+  enable(button, false);
   let shown: HTMLElement;
   try {
     shown = result(await post<ChangeResult>("changes/apply", change));
   } catch (error) {
-    outlet.replaceChildren(failure(error));
+    paint(outlet, failure(error));
     return;
   }
   try {

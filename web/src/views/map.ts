@@ -7,6 +7,7 @@ import { amount } from "../format.ts";
 import type { ColourView, MapView } from "../models.ts";
 import { podInput } from "../parts.ts";
 import type { Page } from "../page.ts";
+import { paint } from "../paint.ts";
 import { named, t } from "../texts.ts";
 import { nodePanel } from "./node.ts";
 
@@ -20,11 +21,11 @@ export async function mapView(page: Page): Promise<void> {
   const first = query["expression"];
   // Both requests are under way at once: the default colouring is known before the map is.
   const grouping = query["group"] ?? "zone";
-  const [view, colours] = await Promise.all([
+  const [known, colours] = await Promise.all([
     get<MapView>("map", { group: grouping }), first ? null : get<ColourView>("colour", { expression: "requested.cpu * 100 / allocatable.cpu" }),
   ]);
-  const known = view.colourings.find((each) => each.expression === first);
-  const chosen = first ? (known?.name ?? OWN) : DEFAULT;
+  let view = known;
+  const chosen = first ? (view.colourings.find((each) => each.expression === first)?.name ?? OWN) : DEFAULT;
   let unit = view.colourings.find((each) => each.name === chosen)?.unit ?? "";
   let pod = query["pod"] ?? "";
   const map = new NodeMap({ height: Math.max(300, window.innerHeight - 260), opened: (node) => void open(node), selected: query["node"] ?? "" });
@@ -60,6 +61,11 @@ export async function mapView(page: Page): Promise<void> {
     void recolour();
   }
 
+  const title = h("h1");
+  function entitle(): void {
+    paint(title, `${t("map")} `, h("span", { class: "quiet" }, t("nodesCount", view.nodes.length.toLocaleString("en-US"))));
+  }
+
   let asked = 0;
   async function recolour(): Promise<void> {
     const number = ++asked;
@@ -69,15 +75,22 @@ export async function mapView(page: Page): Promise<void> {
     page.replace("map", { ...page.route.query, expression, pod });
     try {
       const found = await get<ColourView>("colour", { expression, pod });
-      if (number !== asked) return; // a newer expression is on its way
-      if (found.layout !== view.layout) return page.reopen(); // nodes came or went
-      problem.replaceChildren();
+      if (number !== asked || !page.current) return; // a newer expression is on its way
+      if (found.layout !== view.layout) { // nodes came or went
+        const next = await get<MapView>("map", { group: view.grouping });
+        if (number !== asked || !page.current) return;
+        view = next;
+        entitle();
+        map.show(view, found.layout === view.layout ? found : null, unit);
+        if (found.layout !== view.layout) return await recolour();
+      }
+      paint(problem);
       map.recolour(found, unit);
       rank(found);
     } catch (error) {
       if (number !== asked) return;
       const faults = error instanceof ApiError ? error.faults : [];
-      problem.replaceChildren(h("div", { class: "error" }, error instanceof Error ? error.message : String(error),
+      paint(problem, h("div", { class: "error" }, error instanceof Error ? error.message : String(error),
         faults.map((each) => (each.help ? h("div", { class: "quiet" }, each.help) : null))));
     }
   }
@@ -95,7 +108,7 @@ export async function mapView(page: Page): Promise<void> {
       });
     }
     const text = (row: number): string => found.numbers.length ? amount(found.numbers[row] ?? null, unit) : (found.classes[found.codes[row] ?? -1] ?? "–");
-    ranking.replaceChildren(h("details", {}, h("summary", {}, found.numbers.length ? t("highest") : t("first")),
+    paint(ranking, h("details", {}, h("summary", {}, found.numbers.length ? t("highest") : t("first")),
       h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("node")), h("th", { class: "number" }, t("value")))),
         h("tbody", {}, rows.slice(0, LISTED).map((row) => h("tr", {},
           h("td", {}, h("button", { class: "icon", type: "button", onclick: () => void open(view.nodes[row]!) }, view.nodes[row]!)),
@@ -119,10 +132,11 @@ export async function mapView(page: Page): Promise<void> {
     map.select("");
   }
 
+  entitle();
   page.onChange((changes) => { if (changes.cluster) refresh(); });
   page.onEscape(() => (panel.hidden ? undefined : close()));
   page.show(
-    h("h1", {}, `${t("map")} `, h("span", { class: "quiet" }, t("nodesCount", view.nodes.length.toLocaleString("en-US")))),
+    title,
     h("div", { class: "tools" }, h("label", {}, t("colourBy"), select), h("label", { class: "wide" }, t("expression"), input),
       podInput(pod, (key) => { pod = key; void recolour(); }), h("label", {}, t("groupBy"), group)),
     split,

@@ -1,11 +1,12 @@
 /** A node's timeline: usage by class of pods, beside what the agent changed, when, and why. */
 
 import { get } from "../api.ts";
-import { h } from "../dom.ts";
+import { h, latest } from "../dom.ts";
 import { amount } from "../format.ts";
 import type { NodeChangeLine, NodeTimeView, UsageLine } from "../models.ts";
 import type { Page } from "../page.ts";
-import { scroll } from "../parts.ts";
+import { paint } from "../paint.ts";
+import { failed, scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
@@ -30,8 +31,9 @@ export async function nodeTimeView(page: Page): Promise<void> {
       h("pre", {}, "koord-policy console --agent-recording FILE.jsonl\nkoord-policy console --agents URL"));
     return;
   }
-  const chart = new TimeChart({ label: t("nodeTimeline"), chosen: (time) => choose(time), ranged: (next) => void zoom(next) });
+  const chart = new TimeChart({ label: t("nodeTimeline"), chosen: (time) => choose(time), ranged: zoom });
   page.closing(() => chart.close());
+  const newest = latest(load);
   const heading = h("h1", {});
   const state = h("div");
   const select = h("select", { onchange: () => page.go("node-time", { name: select.value }) });
@@ -60,9 +62,9 @@ export async function nodeTimeView(page: Page): Promise<void> {
   }
 
   function draw(): void {
-    heading.replaceChildren(`${t("node-time")} ${view.node} `, h("span", { class: "quiet" }, view.end ? `${shown(view.start)} – ${shown(view.end)} UTC` : ""));
-    select.replaceChildren(...view.nodes.map((each) => h("option", { value: each, selected: each === view.node }, each)));
-    state.replaceChildren(view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSources")),
+    paint(heading, `${t("node-time")} ${view.node} `, h("span", { class: "quiet" }, view.end ? `${shown(view.start)} – ${shown(view.end)} UTC` : ""));
+    paint(select, ...view.nodes.map((each) => h("option", { value: each, selected: each === view.node }, each)));
+    paint(state, view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSources")),
       ...view.problems.map((each) => h("p", { class: "warn" }, each)));
     const limited = view.limit.some((each) => each !== null);
     const cpu: Line[] = [...lines(view.cpu), ...(limited ? [{ name: t("limitOfBestEffort"), values: view.limit, colour: "bad" as Tone, dash: DASHES[2] }] : [])];
@@ -70,11 +72,11 @@ export async function nodeTimeView(page: Page): Promise<void> {
       { title: top(t("memoryUsed"), view.memoryAllocatable, "bytes"), unit: "bytes", kind: "steps" as const, lines: lines(view.memory), ...(view.memoryAllocatable ? { top: view.memoryAllocatable } : {}) }];
     chart.show({ times: view.times, width: view.width, lanes, marks: view.changes.map(mark) }, range ?? limits(), limits(), at);
     left.textContent = view.changesLeftOut ? t("moreLeftOut", view.changesLeftOut) : view.complete && !view.changes.length ? t("noChanges") : "";
-    changes.replaceChildren(...view.changes.map(row));
+    paint(changes, ...view.changes.map(row));
     const columns = [...lines(view.cpu).map((each) => ({ ...each, name: `cpu ${each.name}`, unit: "milli-cores" })),
       ...lines(view.memory).map((each) => ({ ...each, name: `memory ${each.name}`, unit: "bytes" }))];
-    usageHead.replaceChildren(h("th", {}, t("timeUtc")), ...columns.map((each) => h("th", { class: "number" }, each.name)));
-    usage.replaceChildren(...view.times.map((time, number) => h("tr", {}, h("td", {}, shown(time)),
+    paint(usageHead, h("th", {}, t("timeUtc")), ...columns.map((each) => h("th", { class: "number" }, each.name)));
+    paint(usage, ...view.times.map((time, number) => h("tr", {}, h("td", {}, shown(time)),
       columns.map((each) => h("td", { class: "number" }, amount(each.values[number] ?? null, each.unit))))));
     highlight();
   }
@@ -108,21 +110,24 @@ export async function nodeTimeView(page: Page): Promise<void> {
     return nearest;
   }
 
-  async function zoom(next: Range): Promise<void> {
+  function zoom(next: Range): void {
     const whole = limits();
     range = next.start <= whole.start && next.end >= whole.end ? null : rounded(next);
     address();
-    view = await load();
+    newest().then(renew).catch((error: unknown) => paint(state, failed(error)));
+  }
+
+  /** Shows a newer view if it differs; null if another request is on its way. */
+  function renew(next: NodeTimeView | null): void {
+    if (!next || !page.current || JSON.stringify(next) === JSON.stringify(view)) return;
+    view = next;
     draw();
   }
 
   async function follow(): Promise<void> {
     if (!page.current) return;
     try {
-      const next = await load();
-      const changed = JSON.stringify(next) !== JSON.stringify(view);
-      view = next;
-      if (changed && page.current) draw();
+      renew(await newest());
     } catch {
       // The server is away: what is shown stays, and is read again.
     }
@@ -132,7 +137,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
   let timer = window.setTimeout(() => void follow(), view.complete ? GROWING : POLL);
   page.closing(() => window.clearTimeout(timer));
   page.show(heading, state,
-    h("div", { class: "tools" }, h("label", {}, t("node"), select), h("button", { type: "button", onclick: () => void zoom(limits()) }, t("wholeTime")),
+    h("div", { class: "tools" }, h("label", {}, t("node"), select), h("button", { type: "button", onclick: () => zoom(limits()) }, t("wholeTime")),
       h("a", { href: link("map", { node: view.node }) }, t("map"))),
     chart.element, h("p", { class: "quiet" }, t("nodeChartHelp")),
     h("section", { class: "panel", "aria-label": t("changes") }, h("h2", {}, t("changes")), scroll(t("changes"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {},

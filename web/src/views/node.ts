@@ -1,9 +1,10 @@
 /** The panel of one node. */
 
 import { get } from "../api.ts";
-import { h } from "../dom.ts";
+import { type Child, h } from "../dom.ts";
 import { amount, short } from "../format.ts";
 import type { NodeDetails, NodePolicies, NodePolicy } from "../models.ts";
+import { paint } from "../paint.ts";
 import { bars, later, podLink, scroll, tree } from "../parts.ts";
 import { link } from "../route.ts";
 import { t } from "../texts.ts";
@@ -12,24 +13,29 @@ const SHOWN = 200;
 /** The number of pending pods up to which they are shown without being asked for. */
 const FEW = 12;
 
+/** Shows a node in a panel; `close` is called by its button. */
 export async function nodePanel(panel: HTMLElement, name: string, close: () => void): Promise<void> {
   panel.dataset["node"] = name;
-  const button = h("button", { class: "close", type: "button", onclick: close, "aria-label": t("close") }, "✕");
-  panel.replaceChildren(button, h("h2", {}, name), h("p", { class: "quiet" }, t("loading")));
-  let view: NodeDetails;
+  const show = (...parts: Child[]): void => {
+    if (panel.dataset["node"] !== name) return; // another node was opened meanwhile
+    paint(panel, h("button", { class: "close", type: "button", onclick: close, "aria-label": t("close") }, "✕"), h("h2", {}, name),
+      h("div", { "data-key": name }, parts));
+  };
+  show(h("p", { class: "quiet" }, t("loading")));
   try {
-    view = await get<NodeDetails>("node", { name });
+    show(...nodeParts(await get<NodeDetails>("node", { name })));
   } catch (error) {
-    panel.replaceChildren(button, h("h2", {}, name), h("p", { class: "error", role: "alert" }, String(error instanceof Error ? error.message : error)));
-    return;
+    show(h("p", { class: "error", role: "alert" }, String(error instanceof Error ? error.message : error)));
   }
-  if (panel.dataset["node"] !== name) return; // another node was opened meanwhile
+}
+
+function nodeParts(view: NodeDetails): Child[] {
   const facts = [
     view.zone, view.unschedulable ? t("unschedulable") : "", view.measured ? "" : t("notMeasured"),
     view.metricAge === null ? "" : t("metricAge", short(view.metricAge)),
   ].filter(Boolean);
-  panel.replaceChildren(
-    button, h("h2", {}, view.name), h("div", { class: "badges" }, facts.map((each) => h("span", { class: "badge" }, each)),
+  return [
+    h("div", { class: "badges" }, facts.map((each) => h("span", { class: "badge" }, each)),
       h("a", { class: "badge", href: link("node-time", { name: view.name }) }, t("nodeOverTime"))),
     scroll(t("resource"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("resource")), h("th", { class: "number" }, t("requested")),
       h("th", { class: "number" }, t("measured")), h("th", { class: "number" }, t("allocatable")))),
@@ -60,7 +66,7 @@ export async function nodePanel(panel: HTMLElement, name: string, close: () => v
       [h("dt", {}, key), h("dd", {}, value)]))),
     h("details", {}, h("summary", {}, t("conditions")), h("dl", { class: "pairs" }, view.conditions.flatMap((each) =>
       [h("dt", {}, each.type), h("dd", {}, `${each.status} ${each.reason}`)]))),
-  );
+  ];
 }
 
 /** What each policy says of a node: those that say something first. */

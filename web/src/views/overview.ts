@@ -1,10 +1,11 @@
 /** The overview: running servers with alerts and figures over the last minutes, nodes, pods, policies, and what waits. */
 
 import { ApiError, current, get } from "../api.ts";
-import { type Child, h, throttled } from "../dom.ts";
+import { type Child, h, latest, throttled } from "../dom.ts";
 import { amount, duration, short } from "../format.ts";
 import type { ClusterOverview, KindAge, ServerChart, ServerLine, ServersView, WaitingView } from "../models.ts";
 import type { Page } from "../page.ts";
+import { paint } from "../paint.ts";
 import { bars, nodeLink, podLink, scroll } from "../parts.ts";
 import { link, pastTime } from "../route.ts";
 import { spark } from "../spark.ts";
@@ -17,32 +18,22 @@ const OLD = 120;
 
 export async function overviewView(page: Page): Promise<void> {
   const [servers, cluster] = [h("div", { class: "part" }), h("div", { class: "part" })];
-  const shown = new Map<HTMLElement, string>();
   const title = h("h1", {}, t("overview"));
-
-  /** Replaces a part if its data have changed; the link that has the focus keeps it. */
-  function fill(holder: HTMLElement, data: unknown, make: () => Child[]): void {
-    const text = JSON.stringify(data);
-    if (shown.get(holder) === text || !page.current) return;
-    shown.set(holder, text);
-    const focused = holder.contains(document.activeElement) ? document.activeElement?.getAttribute("href") : null;
-    const open = [...holder.querySelectorAll("details")].map((each) => each.open);
-    holder.replaceChildren(...h("div", {}, make()).childNodes);
-    for (const [number, each] of [...holder.querySelectorAll("details")].entries()) each.open = open[number] ?? each.open;
-    if (focused) [...holder.querySelectorAll("a")].find((each) => each.getAttribute("href") === focused)?.focus();
-  }
+  const serversNow = latest(() => Promise.all([permitted<ServersView>("servers"), permitted<WaitingView>("waiting")]));
+  const clusterNow = latest(() => get<ClusterOverview>("overview"));
 
   async function showServers(): Promise<void> {
-    if (pastTime()) return;
-    const [view, waiting] = await Promise.all([permitted<ServersView>("servers"), permitted<WaitingView>("waiting")]);
-    if (view?.servers.length) fill(servers, [view, waiting], () => serverParts(view, waiting));
-    else fill(servers, null, () => []);
+    const found = pastTime() ? null : await serversNow();
+    if (!found) return;
+    const [view, waiting] = found;
+    paint(servers, view?.servers.length ? serverParts(view, waiting) : []);
   }
 
   async function showCluster(): Promise<void> {
-    const view = await get<ClusterOverview>("overview");
-    title.replaceChildren(t("overview"), " ", h("span", { class: "quiet" }, `${t("from", view.source)} · ${t("at", view.now)}`));
-    fill(cluster, { ...view, now: "" }, () => clusterParts(view));
+    const view = await clusterNow();
+    if (!view) return;
+    paint(title, t("overview"), " ", h("span", { class: "quiet" }, `${t("from", view.source)} · ${t("at", view.now)}`));
+    paint(cluster, clusterParts(view));
   }
 
   const again = throttled(CLUSTER_REFRESH, () => void showCluster().catch(() => undefined)); // the next change comes
@@ -77,13 +68,13 @@ function table(label: string, heads: readonly { text: string; number?: boolean }
 function serverParts(view: ServersView, waiting: WaitingView | null): Child[] {
   const refused = view.servers.flatMap((server) => server.refused.map((fault) => ({ server, fault })));
   return [
-    view.charts.length ? h("div", { class: "cards" }, view.charts.map((each) => chartCard(view, each))) : null,
+    view.charts.length ? h("div", { class: "cards", "data-key": "charts" }, view.charts.map((each) => chartCard(view, each))) : null,
     alerts(view),
-    h("section", { class: "panel" }, h("h2", {}, `${t("servers")} `, h("span", { class: "quiet" }, t("serversEvery", view.interval))),
+    h("section", { class: "panel", "data-key": "servers" }, h("h2", {}, `${t("servers")} `, h("span", { class: "quiet" }, t("serversEvery", view.interval))),
       view.disagreeing.length ? h("p", { class: "error" }, t("disagree", view.disagreeing.join(", "))) : h("p", { class: "good" }, `✓ ${t("agree")}`),
       table(t("servers"), [{ text: t("server") }, { text: t("state") }, { text: t("generationHash") }, { text: t("knownSince") }, { text: t("restarts"), number: true }],
         view.servers.map(serverRow))),
-    refused.length ? h("section", { class: "panel" }, h("h2", {}, t("refusedPolicies")), h("ul", { class: "plain" }, refused.map(({ server, fault }) => h("li", {},
+    refused.length ? h("section", { class: "panel", "data-key": "refused" }, h("h2", {}, t("refusedPolicies")), h("ul", { class: "plain" }, refused.map(({ server, fault }) => h("li", {},
       h("span", { class: `mark ${fault.severity === "error" ? "bad" : "warn"}` }, fault.severity),
       h("span", { class: "mono" }, fault.line ? `${fault.file}:${fault.line}` : fault.file), " ", fault.message,
       fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null, h("br"), h("small", { class: "quiet" }, server.endpoint))))) : null,
@@ -110,12 +101,12 @@ function chartCard(view: ServersView, chart: ServerChart): HTMLElement {
   const known = chart.points.filter((each): each is number => each !== null);
   const last = chart.name.startsWith("decision") ? known.at(-1) : chart.points.at(-1); // a round without decisions has none
   const label = t("chartLabel", name, value(last, chart.unit), value(Math.min(...known), chart.unit), value(Math.max(...known), chart.unit), duration(-(view.times[0] ?? 0)));
-  return h("section", { class: "panel" }, h("h2", {}, name), h("div", {}, figure(last, chart.unit)),
+  return h("section", { class: "panel", "data-key": chart.name }, h("h2", {}, name), h("div", {}, figure(last, chart.unit)),
     spark(view.times, chart.points, label));
 }
 
 function alerts(view: ServersView): HTMLElement {
-  return h("section", { class: "panel" }, h("h2", {}, t("alerts")), view.alerts.length ? h("ul", { class: "plain" }, view.alerts.map((each) => h("li", {},
+  return h("section", { class: "panel", "data-key": "alerts" }, h("h2", {}, t("alerts")), view.alerts.length ? h("ul", { class: "plain" }, view.alerts.map((each) => h("li", {},
     h("span", { class: `mark ${!each.firing ? "quiet" : each.severity === "critical" ? "bad" : "warn"}` }, each.firing ? each.severity : t("notYet")),
     h("strong", {}, each.name), " ", each.summary, " ", h("small", { class: "quiet" }, `${each.server} ${t("since", duration(each.seconds))}`))))
     : h("p", { class: "good" }, `✓ ${t("noAlerts")}`));
@@ -144,7 +135,7 @@ function waitingPanel(view: WaitingView): HTMLElement {
   const heads = [{ text: t("pod") }, { text: t("waitingPart") }, { text: t("waitingWhy") }, { text: t("waitingQuota") }, { text: t("waitingGang") },
     { text: t("waitingFor"), number: true }, { text: t("waitingAttempts"), number: true }, { text: t("waitingBackoff"), number: true }];
   const parts = Object.entries(view.parts).filter(([, count]) => count).map(([part, count]) => `${short(count)} ${named(`part_${part}`)}`);
-  return h("section", { class: "panel" }, h("h2", {}, `${t("waitingInServers")} `, h("span", { class: "quiet" }, parts.join(", "))), view.pods.length
+  return h("section", { class: "panel", "data-key": "waiting" }, h("h2", {}, `${t("waitingInServers")} `, h("span", { class: "quiet" }, parts.join(", "))), view.pods.length
     ? table(t("waitingInServers"), heads, view.pods.map((each) => h("tr", {},
       h("td", { class: "name" }, podLink(each.pod)), h("td", { class: "short" }, named(`part_${each.part}`)),
       h("td", { class: "reason" }, each.gates.length ? t("waitingGates", each.gates.join(", ")) : each.reason || "–", each.nominated ? h("div", {}, "→ ", nodeLink(each.nominated)) : null),

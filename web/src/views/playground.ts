@@ -3,13 +3,14 @@
 import type { CompletionContext, CompletionResult } from "@codemirror/autocomplete";
 import { ApiError, get, post } from "../api.ts";
 import { NodeMap } from "../chart.ts";
-import { debounced, h } from "../dom.ts";
+import { debounced, enable, h } from "../dom.ts";
 import type { Editor } from "../editor.ts";
 import { codePoints } from "../format.ts";
 import type { AnalysisView, CheckView, ColourView, CompletionView, DescriptionView, EffectView, EvaluationView, FileView, MapView, ClusterOverview, RenameView, TestsView } from "../models.ts";
 import { analysedOf, analysisBar, analysisFailure, failed, faultList, nodeLink, podInput, podLink, scroll } from "../parts.ts";
 import { patchOf } from "../patch.ts";
 import type { Page } from "../page.ts";
+import { paint, replace } from "../paint.ts";
 import { named, t } from "../texts.ts";
 
 /** The key of the draft in the browser. */
@@ -93,7 +94,7 @@ export async function playgroundView(page: Page): Promise<void> {
   );
 
   const editor: Editor = openEditor(holder, text, {
-    saved: () => { if (!runTests.disabled) void test(); }, rename: renamed, covered: (line) => t("outcomesShown", line.seen, line.goals),
+    saved: () => runTests.click(), rename: renamed, covered: (line) => t("outcomesShown", line.seen, line.goals),
     label: t("editor"), complete: completed, describe: described, moved: debounced(QUIET, () => void evaluate()),
     changed: debounced(QUIET, (next) => {
       if (!page.route.query["file"]) localStorage.setItem(STORED, next);
@@ -115,13 +116,13 @@ export async function playgroundView(page: Page): Promise<void> {
       const found = await post<CheckView>("draft/check", { text: editor.text(), file });
       if (number !== checks || !page.current) return;
       editor.mark(found.faults);
-      faults.replaceChildren(faultList(found.faults, (fault) => editor.reveal(fault.line, fault.column)));
+      paint(faults, faultList(found.faults, (fault) => editor.reveal(fault.line, fault.column)));
       holder.dataset["checked"] = String(number);
-      runTests.disabled = found.tests === 0;
-      if (found.tests === 0) tests.replaceChildren(h("p", { class: "quiet" }, t("noTests")));
+      enable(runTests, found.tests > 0);
+      if (found.tests === 0) paint(tests, h("p", { class: "quiet" }, t("noTests")));
       if (!found.faults.some((fault) => fault.severity === "error")) await evaluate();
     } catch (error) {
-      if (number === checks) faults.replaceChildren(failed(error));
+      if (number === checks) paint(faults, failed(error));
     }
   }
 
@@ -133,8 +134,8 @@ export async function playgroundView(page: Page): Promise<void> {
       const source = editor.text();
       const found = await post<EvaluationView>("draft/evaluate", { text: source, file, pod, offset: codePoints(source, editor.offset()) });
       if (number !== evaluations || !page.current) return;
-      if (!found.expression) at.replaceChildren(h("p", { class: "quiet" }, t("evaluateHint")));
-      else at.replaceChildren(h("p", {}, h("code", {}, found.expression)), h("p", { class: "quiet" }, `${t("line", found.line)} · ${found.field}`),
+      if (!found.expression) paint(at, h("p", { class: "quiet" }, t("evaluateHint")));
+      else paint(at, h("p", {}, h("code", {}, found.expression)), h("p", { class: "quiet" }, `${t("line", found.line)} · ${found.field}`),
         found.failure ? h("p", { class: "error" }, found.failure) : "");
       atMap.element.hidden = !found.colours;
       if (found.colours) atMap.show(map, found.colours);
@@ -149,40 +150,37 @@ export async function playgroundView(page: Page): Promise<void> {
     } catch (error) {
       if (number !== evaluations || !page.current) return;
       // An invalid draft has its findings already.
-      if (!(error instanceof ApiError && error.faults.length)) at.replaceChildren(failed(error));
+      if (!(error instanceof ApiError && error.faults.length)) paint(at, failed(error));
     }
   }
 
   async function compare(): Promise<void> {
-    runEffect.disabled = true;
-    effect.replaceChildren();
+    paint(effect);
     try {
       const moved = budget.value.trim();
-      const view = await comparing.run(post<AnalysisView>("effect/start", { text: editor.text(), file, budgets: moved ? { moved, pending: moved } : {} }));
+      const view = await comparing.run(() => post<AnalysisView>("effect/start", { text: editor.text(), file, budgets: moved ? { moved, pending: moved } : {} }), runEffect);
       if (!view) return;
       if (!view.effect) throw analysisFailure(view);
-      effect.replaceChildren(analysedOf(view), ...effectParts(view.effect));
+      paint(effect, analysedOf(view), ...effectParts(view.effect));
     } catch (error) {
-      effect.replaceChildren(failed(error));
-    } finally {
-      runEffect.disabled = false;
+      paint(effect, failed(error));
     }
   }
 
   async function test(): Promise<void> {
-    tests.replaceChildren(h("p", { class: "quiet" }, t("loading")));
+    paint(tests, h("p", { class: "quiet" }, t("loading")));
     try {
       const found = await post<TestsView>("draft/tests", { text: editor.text(), file });
       if (!page.current) return;
       const passed = found.cases.filter((each) => each.passed).length;
-      tests.replaceChildren(
-        h("p", { class: passed === found.cases.length ? "good" : "bad" }, t("testsPassed", passed, found.cases.length, found.coverage.toFixed(0))),
+      paint(tests,
+    h("p", { class: passed === found.cases.length ? "good" : "bad" }, t("testsPassed", passed, found.cases.length, found.coverage.toFixed(0))),
         h("ul", { class: "tree root" }, found.cases.map((each) => h("li", {}, h("span", { class: each.passed ? "good" : "bad" }, each.passed ? "✓ " : "✗ "),
           each.name, each.misses.length ? h("ul", { class: "tree" }, each.misses.map((miss) => h("li", {}, miss.about,
             h("div", { class: "good mono" }, `- ${miss.expected}`), h("div", { class: "bad mono" }, `+ ${miss.got}`)))) : null))));
       editor.cover(found.lines);
     } catch (error) {
-      tests.replaceChildren(failed(error));
+      paint(tests, failed(error));
     }
   }
 
@@ -229,7 +227,7 @@ export async function playgroundView(page: Page): Promise<void> {
     const at = codePoints(source, offset);
     const input = h("input", { size: 24, autocomplete: "off", spellcheck: "false" });
     const problem = h("div");
-    const end = (): void => { renaming.replaceChildren(); editor.focus(); };
+    const end = (): void => { paint(renaming); editor.focus(); };
     const apply = async (): Promise<void> => {
       try {
         const found = await post<RenameView>("draft/rename", { text: source, offset: at, name: input.value.trim() });
@@ -238,14 +236,14 @@ export async function playgroundView(page: Page): Promise<void> {
         editor.replaceAll(found.places, input.value.trim());
         end();
       } catch (error) {
-        problem.replaceChildren(failed(error));
+        paint(problem, failed(error));
       }
     };
     input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") void apply();
       if (event.key === "Escape") { event.stopPropagation(); end(); }
     });
-    renaming.replaceChildren(h("div", { class: "tools" }, h("label", {}, t("newName"), input),
+    replace(renaming, h("div", { class: "tools" }, h("label", {}, t("newName"), input),
       h("button", { type: "button", class: "primary", onclick: () => void apply() }, t("rename"))), problem);
     input.focus();
   }

@@ -6,8 +6,9 @@ import { type Child, h } from "../dom.ts";
 import { amount, short } from "../format.ts";
 import type { MatrixRow, ClusterOverview, EvictionView, PodNodeView, PodView, RecordedDecisionView, WaitingView } from "../models.ts";
 import type { Page } from "../page.ts";
+import { paint } from "../paint.ts";
 import { classColour } from "../palette.ts";
-import { later, nodeLink, podLink, scroll, tree } from "../parts.ts";
+import { failed, later, nodeLink, podLink, scroll, tree } from "../parts.ts";
 import { pastTime } from "../route.ts";
 import { t } from "../texts.ts";
 import { shown } from "../time-axis.ts";
@@ -27,7 +28,11 @@ export async function podView(page: Page): Promise<void> {
   const body = h("tbody");
   const queue = h("div");
   let shown = 0;
-  const more = h("button", { type: "button", onclick: () => append() });
+  const more = h("button", { type: "button", onclick: () => {
+    const next = shown;
+    append();
+    if (more.hidden) body.children[next]?.querySelector("button")?.focus(); // what had the focus is hidden
+  } });
 
   function append(): void {
     body.append(...view.rows.slice(shown, shown + SHOWN).map(line));
@@ -68,16 +73,23 @@ export async function podView(page: Page): Promise<void> {
   async function explain(node: string): Promise<void> {
     page.replace("pod", { ...page.route.query, key: key!, node });
     for (const each of body.children) each.setAttribute("aria-selected", String((each as HTMLElement).dataset["node"] === node));
-    const found = await get<PodNodeView>("pod-node", { key: key!, node });
-    why.replaceChildren(
-      h("button", { class: "close", type: "button", "aria-label": t("close"), onclick: general }, "✕"),
-      h("h2", {}, t("whyNode", node)), tree(found.explanation, ["pod"]), h("p", {}, nodeLink(node)));
+    let said: Child[];
+    try {
+      const found = await get<PodNodeView>("pod-node", { key: key!, node });
+      said = [tree(found.explanation, ["pod"]), h("p", {}, nodeLink(node))];
+    } catch (error) {
+      said = [failed(error)];
+    }
+    if (page.route.query["node"] !== node) return; // another node was chosen meanwhile, or none
+    paint(why, h("button", { class: "close", type: "button", "aria-label": t("close"), onclick: general }, "✕"), h("h2", {}, t("whyNode", node)), said);
   }
 
   function general(): void {
+    const row = [...body.children].find((each) => each.getAttribute("aria-selected") === "true");
+    if (why.contains(document.activeElement)) row?.querySelector("button")?.focus();
     page.replace("pod", { ...page.route.query, key: key!, node: "" });
     for (const each of body.children) each.setAttribute("aria-selected", "false");
-    why.replaceChildren(h("h2", {}, t("why")), tree(view.explanation, ["pod", "scores"]));
+    paint(why, h("h2", {}, t("why")), tree(view.explanation, ["pod", "scores"]));
   }
 
   const requests = Object.entries(view.requests).filter(([, value]) => value).map(([name, value]) =>
@@ -105,7 +117,7 @@ export async function podView(page: Page): Promise<void> {
   page.onEscape(general);
   append();
   if (pastTime()) await asRecorded(page, key);
-  else if (!view.node) void waiting(view.key).then((found) => { if (page.current) queue.replaceChildren(...found); });
+  else if (!view.node) void waiting(view.key).then((found) => { if (page.current) paint(queue, ...found); }).catch(() => undefined); // a console that is away has no queues
   const node = page.route.query["node"];
   if (node) await explain(node);
   else general();

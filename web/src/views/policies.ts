@@ -6,6 +6,7 @@ import type { Editor } from "../editor.ts";
 import { short } from "../format.ts";
 import type { AnalysisView, AuditView, EvictionsView, Fault, FileView, PoliciesView, PolicyView, RuleRatesView, RuleView } from "../models.ts";
 import type { Page } from "../page.ts";
+import { paint, replace } from "../paint.ts";
 import { analysedOf, analysisBar, analysisFailure, failed, faultList, later, nodeLink, podLink, scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { nearest } from "../similar.ts";
@@ -36,7 +37,7 @@ export async function policiesView(page: Page): Promise<void> {
   if (chosen) list.scrollTop = chosen.offsetTop - list.offsetTop - list.clientHeight / 2;
   const shown = policy ? await policyDetail(page, view, policy, detail) : choose(view, wanted ?? "", kind ?? "", detail);
   audits(page, auditing, (audit) => {
-    for (const mark of marks.values()) mark.replaceChildren();
+    for (const mark of marks.values()) paint(mark);
     for (const each of audit.findings) { // warnings come first, and one word is enough for the list
       const mark = marks.get(`${each.framework}/${each.policy}`);
       if (!mark?.hasChildNodes()) mark?.append(h("span", { class: `badge ${each.level === "warning" ? "warn" : "quiet"}` }, each.finding));
@@ -49,7 +50,7 @@ export async function policiesView(page: Page): Promise<void> {
 function choose(view: PoliciesView, name: string, kind: string, detail: HTMLElement): null {
   const near = name ? nearest(name, view.policies.map((each) => each.name)) : undefined;
   const orphans = orphansOf(view);
-  detail.replaceChildren(
+  replace(detail,
     name ? h("p", { class: "error", role: "alert" }, t("noPolicy", kind ? `${kind} ${name}` : name), " ",
       near ? h("span", {}, t("didYouMean"), " ", h("a", { href: link("policies", { name: near }) }, near)) : null) : "",
     h("p", {}, t("choosePolicy")), orphans.length ? faultList(orphans, () => undefined) : "");
@@ -69,7 +70,7 @@ async function policyDetail(page: Page, view: PoliciesView, policy: PolicyView, 
   const readers = h("div", { "aria-live": "polite" });
   const evicted = policy.kind === "DeschedulerPlugin" ? evictions(policy) : "";
   const users = view.policies.filter((each) => policy.kind === "PolicyParams" && each.paramsFrom.includes(policy.name));
-  detail.replaceChildren(
+  replace(detail,
     h("section", { class: "panel" }, h("h2", {}, policy.name), policy.description ? h("p", {}, policy.description) : "",
       h("div", { class: "badges" }, [policy.kind, policy.enforcement, policy.points.join(", "), ...policy.profiles.map((each) => `${t("profile")} ${each}`),
         policy.active ? t("active") : t("inactive")].filter(Boolean).map((each) => h("span", { class: "badge" }, each))),
@@ -81,7 +82,7 @@ async function policyDetail(page: Page, view: PoliciesView, policy: PolicyView, 
     evicted,
     policy.reads.length ? h("section", { class: "panel" }, h("h3", {}, t("reads")), h("p", { class: "quiet" }, t("readsHint")),
       h("div", { class: "badges" }, policy.reads.map((each) => h("button", { class: "badge mono", type: "button",
-        onclick: () => readers.replaceChildren(readersOf(view, each)) }, each))), readers) : "",
+        onclick: () => paint(readers, readersOf(view, each)) }, each))), readers) : "",
     Object.keys(policy.params).length || policy.paramsFrom.length ? h("section", { class: "panel" }, h("h3", {}, t("params")),
       policy.paramsFrom.length ? h("p", {}, t("paramsFrom"), " ", policy.paramsFrom.map((each) =>
         h("a", { href: link("policies", { name: each, kind: "PolicyParams" }) }, each))) : "",
@@ -95,14 +96,14 @@ async function policyDetail(page: Page, view: PoliciesView, policy: PolicyView, 
   editor.reveal(policy.line, 1, false);
   let rates: RuleRatesView | null = null;
   let audit: AuditView | null = null;
-  const paint = (): void => rules.replaceChildren(ruleTable(policy, editor, audit, rates));
-  paint();
-  void ratesOf(policy).then((found) => { rates = found; if (found && page.current) paint(); });
+  const draw = (): void => paint(rules, ruleTable(policy, editor, audit, rates));
+  draw();
+  void ratesOf(policy).then((found) => { rates = found; if (found && page.current) draw(); }).catch(() => undefined); // a console that is away has no rates
   return (found) => {
     audit = found;
-    paint();
+    draw();
     const mine = found.findings.filter((each) => each.policy === policy.name && each.framework === FRAMEWORKS[policy.kind]);
-    audited.replaceChildren(...mine.map((each) => h("div", { class: `finding ${each.level}` }, h("strong", {}, `${each.finding} `),
+    paint(audited, ...mine.map((each) => h("div", { class: `finding ${each.level}` }, h("strong", {}, `${each.finding} `),
       each.rule ? h("code", {}, each.rule) : null, ` ${each.message}`,
       each.examples.length ? h("small", { class: "quiet" }, ` ${each.examples.join(", ")}`) : null)));
   };
@@ -162,25 +163,22 @@ function audits(page: Page, panel: HTMLElement, done: (audit: AuditView) => void
   const result = h("div", { "aria-live": "polite" });
   const bar = analysisBar(page);
   const button = h("button", { type: "button", onclick: () => void run() }, t("audit"));
-  panel.replaceChildren(h("h2", {}, t("auditTitle")), h("p", { class: "quiet" }, t("auditHint")), button, bar.element, result);
+  replace(panel, h("h2", {}, t("auditTitle")), h("p", { class: "quiet" }, t("auditHint")), button, bar.element, result);
 
   async function run(): Promise<void> {
-    button.disabled = true;
-    result.replaceChildren();
+    paint(result);
     try {
-      const view = await bar.run(post<AnalysisView>("audit/start", {}));
+      const view = await bar.run(() => post<AnalysisView>("audit/start", {}), button);
       if (!view) return;
       const found = view.audit;
       if (!found) throw analysisFailure(view);
       const warnings = found.findings.filter((each) => each.level === "warning").length;
-      result.replaceChildren(
-        h("p", { class: warnings ? "warn" : "good" }, t("auditFound", warnings, found.findings.length - warnings)), analysedOf(view),
+      paint(result,
+    h("p", { class: warnings ? "warn" : "good" }, t("auditFound", warnings, found.findings.length - warnings)), analysedOf(view),
         ...found.findings.filter((each) => !each.policy).map((each) => h("div", { class: `finding ${each.level}` }, each.message)));
       done(found);
     } catch (error) {
-      result.replaceChildren(failed(error));
-    } finally {
-      button.disabled = false;
+      paint(result, failed(error));
     }
   }
 }

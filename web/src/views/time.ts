@@ -1,7 +1,7 @@
 /** Time: the timeline of a flight recording, one of its moments, and replays of a part of it. */
 
 import { ApiError, get, post } from "../api.ts";
-import { h } from "../dom.ts";
+import { h, latest } from "../dom.ts";
 import { short } from "../format.ts";
 import type {
   MomentView, RecordedDecision, RecordedReason, ReplayResult, ReplayUse, ReplayView, TimelineView,
@@ -9,6 +9,7 @@ import type {
 import type { Page } from "../page.ts";
 import { JobBar } from "../jobs.ts";
 import { link } from "../route.ts";
+import { paint } from "../paint.ts";
 import { scroll } from "../parts.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
@@ -33,8 +34,9 @@ export async function timeView(page: Page): Promise<void> {
     page.show(h("h1", {}, t("time")), h("p", {}, t("noRecording")), h("pre", {}, "koord-policy console --recorded DIR"));
     return;
   }
-  const chart = new TimeChart({ label: t("timeline"), chosen: (time) => void choose(time), ranged: (next) => void zoom(next) });
+  const chart = new TimeChart({ label: t("timeline"), chosen: (time) => void choose(time), ranged: zoom });
   page.closing(() => chart.close());
+  const newest = latest(() => timeline(range));
   const heading = h("span", { class: "quiet" });
   const body = h("div");
   const faults = h("div");
@@ -44,7 +46,7 @@ export async function timeView(page: Page): Promise<void> {
     onchange: () => typed() });
   const invalid = h("div", {}, ...["at", "start", "end"].filter((name) => query[name] && parseTime(query[name]) === null).map((name) => notATime(query[name]!)));
   const replay = replaySection(page);
-  const shownAll = h("button", { type: "button", onclick: () => void zoom(limits()) }, t("wholeTime"));
+  const shownAll = h("button", { type: "button", onclick: () => zoom(limits()) }, t("wholeTime"));
 
   function limits(): Range {
     return { start: view.start, end: Math.max(view.end, view.start + 1) };
@@ -53,7 +55,7 @@ export async function timeView(page: Page): Promise<void> {
   function typed(): void {
     const time = parseTime(input.value);
     input.setAttribute("aria-invalid", String(time === null));
-    invalid.replaceChildren(time === null && input.value.trim() ? notATime(input.value) : "");
+    paint(invalid, time === null && input.value.trim() ? notATime(input.value) : "");
     if (time !== null) void choose(time);
   }
 
@@ -80,24 +82,34 @@ export async function timeView(page: Page): Promise<void> {
       ],
     };
     chart.show(data, range ?? limits(), limits(), at);
-    faults.replaceChildren(
-      !view.complete || view.times.length ? "" : h("p", { class: "warn", role: "status" }, t("nothingRecorded")),
+    paint(faults,
+    !view.complete || view.times.length ? "" : h("p", { class: "warn", role: "status" }, t("nothingRecorded")),
       view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSegments", view.segmentsRead, view.segments)),
       ...view.gaps.map((each) => h("p", { class: "warn" }, t("gapFrom", shown(each.start), shown(each.end), each.reason))),
       ...view.notes.map((each) => h("p", { class: "warn" }, each)));
-    rows.replaceChildren(...view.times.slice(0, ROWS).map((time, number) => h("tr", {},
+    paint(rows, ...view.times.slice(0, ROWS).map((time, number) => h("tr", {},
       h("td", {}, h("button", { class: "icon", type: "button", onclick: () => void choose(time) }, shown(time))),
       [view.bound, view.waiting, view.placed, view.refused, view.evicted].map((each) => h("td", { class: "number" }, short(each[number]!))),
       [view.cpu, view.memory].map((each) => h("td", { class: "number" }, `${short(each[number]!)} %`)))));
   }
 
-  async function zoom(next: Range): Promise<void> {
+  function zoom(next: Range): void {
     const whole = limits();
     range = next.start <= whole.start && next.end >= whole.end ? null : rounded(next);
     address();
-    view = await timeline(range);
-    draw();
     replay.ranged(range ?? limits());
+    newest().then(renew).catch((error: unknown) => paint(invalid, problem(error)));
+  }
+
+  /** Shows a newer view if it differs; null if another request is on its way. */
+  function renew(next: TimelineView | null): void {
+    if (!next || !page.current || JSON.stringify(next) === JSON.stringify(view)) return;
+    const first = !view.times.length && next.times.length > 0;
+    view = next;
+    draw();
+    if (!first) return;
+    replay.ranged(range ?? limits());
+    if (at !== null) void choose(at);
   }
 
   async function choose(time: number): Promise<void> {
@@ -108,24 +120,16 @@ export async function timeView(page: Page): Promise<void> {
     const text = timeText(at);
     try {
       const found = await get<MomentView>("moment", { at: text });
-      if (page.current && at !== null && timeText(at) === text) moment.replaceChildren(...momentParts(found, text));
+      if (page.current && at !== null && timeText(at) === text) paint(moment, ...momentParts(found, text));
     } catch (error) {
-      moment.replaceChildren(h("h2", {}, t("moment")), problem(error));
+      paint(moment, h("h2", {}, t("moment")), problem(error));
     }
   }
 
   async function follow(): Promise<void> {
     if (!page.current) return;
     try {
-      const next = await timeline(range);
-      const grown = next.end !== view.end || next.segmentsRead !== view.segmentsRead || next.complete !== view.complete;
-      const first = !view.times.length && next.times.length > 0;
-      view = next;
-      if (grown && page.current) draw();
-      if (first) {
-        replay.ranged(range ?? limits());
-        if (at !== null) void choose(at);
-      }
+      renew(await newest());
     } catch {
       // The server is away: the timeline stays as it is, and is read again.
     }
@@ -236,28 +240,26 @@ function replaySection(page: Page): ReplaySection {
 
   async function run(): Promise<void> {
     const [begins, ends] = [from, to].map((each) => parseTime(each.value));
-    result.replaceChildren();
+    paint(result);
     if (begins === null || ends === null || begins === undefined || ends === undefined || begins > ends) {
-      result.replaceChildren(problem(new Error(t("invalidTimes"))));
+      paint(result, problem(new Error(t("invalidTimes"))));
       return;
     }
-    start.disabled = true;
     try {
       const draft = under.value === "draft" ? stored : "";
-      const view = await bar.run(post<ReplayView>("replay/start", { start: timeText(begins), end: timeText(ends), text: draft }));
+      const view = await bar.run(() => post<ReplayView>("replay/start", { start: timeText(begins), end: timeText(ends), text: draft }), start);
       if (view) show(view);
     } catch (error) {
-      result.replaceChildren(problem(error));
+      paint(result, problem(error));
     }
-    start.disabled = false;
   }
 
   function show(view: ReplayView): void {
     if (!view.result) {
-      result.replaceChildren(problem(view.phase === "cancelled" ? new Error(t("cancelled")) : new ApiError(200, view.failure, view.faults)));
+      paint(result, problem(view.phase === "cancelled" ? new Error(t("cancelled")) : new ApiError(200, view.failure, view.faults)));
       return;
     }
-    result.replaceChildren(...replayParts(view, view.result, chart));
+    paint(result, ...replayParts(view, view.result, chart));
     const found = view.result;
     const lane = (title: string, unit: string, of: (use: ReplayUse) => number, top?: number): TimeData["lanes"][number] => ({
       title, unit, kind: "steps", ...(top === undefined ? {} : { top }), lines: [
