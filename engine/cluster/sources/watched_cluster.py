@@ -65,7 +65,7 @@ class WatchedCluster:
         A kind that the server does not have, or does not let us list, is left out until it does.
 
         Raises:
-            PolicyError: nodes or pods cannot be listed.
+            PolicyError: nodes or pods cannot be listed. It names both, when both were tried.
         """
         arrived = threading.Event()
         self._wake = arrived.set
@@ -85,10 +85,11 @@ class WatchedCluster:
         if self._feed.synced:
             return True
         faults = {kind: view.fault for kind, view in self.views.items() if view.fault}
-        problems = [Problem(f"the cluster's {BY_KIND[kind].plural} cannot be listed: {faults[kind]}", code="no-cluster")
-                    for kind in sorted(_REQUIRED & faults.keys())]
-        if problems:
-            raise PolicyError(problems)
+        refused = _REQUIRED & faults.keys()
+        if refused and all(self._feed.has({kind: self._initial[kind]}) for kind in _REQUIRED - refused):
+            raise PolicyError([
+                Problem(f"the cluster's {BY_KIND[kind].plural} cannot be listed: {faults[kind]}", code="no-cluster")
+                for kind in sorted(refused)])
         missing = {kind: fields for kind, fields in self._initial.items() if kind not in faults}
         return len(self.views) >= len(missing) and self._feed.has(missing)
 

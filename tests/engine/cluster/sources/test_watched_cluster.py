@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.cluster.cluster import Cluster
@@ -15,6 +17,7 @@ from koordpolicy.engine.cluster.kinds import NOT_LISTED, Read, fields_read
 from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
 from koordpolicy.engine.source import PolicyError
 
+from ...client.fake_api_server import refusal
 from ...client.object_server import ObjectServer
 
 
@@ -63,6 +66,24 @@ def test_a_start_without_an_api_server_says_why():
     assert [problem.message.split(":")[0] for problem in refused.value.problems] == [
         "the cluster's nodes cannot be listed", "the cluster's pods cannot be listed"]
     assert not watched.io.running
+
+
+class SlowPods(ObjectServer):
+    """A server that refuses all lists, those of pods only when nodes have been tried again."""
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/api/v1/pods":
+            while [path for _, path, _ in self.requests].count("/api/v1/nodes") < 2:
+                await asyncio.sleep(0.01)
+        self.requests.append((request.method, request.path, dict(request.query)))
+        return web.json_response(refusal(403, "Forbidden"), status=403)
+
+
+def test_a_start_that_is_refused_names_all_kinds_that_cannot_be_listed():
+    with SlowPods() as server, pytest.raises(PolicyError) as refused:
+        WatchedCluster(server.connection, Cluster(), []).start()
+    assert [problem.message.split(":")[0] for problem in refused.value.problems] == [
+        "the cluster's nodes cannot be listed", "the cluster's pods cannot be listed"]
 
 
 def test_a_kind_that_the_server_does_not_have_is_left_out():
