@@ -117,14 +117,14 @@ def _show(result: CycleResult) -> None:
     if result.evicted:
         heading("would be evicted")
         table(["pod", "node", "plugin", "rule", "mode", "reason"], [
-            [each.pod, each.node, each.plugin, each.rule, each.mode, each.reason] for each in result.evicted
+            [pod, node, of.plugin, of.rule, of.mode, of.reason] for pod, node, of in result.evicted
         ])
     if result.requested:
         heading("moved by other components")
         table(["pod", "node", "plugin", "rule", "reason", "state"], [
-            [each.pod, each.node, each.plugin, each.rule, each.reason, each.message] for each in result.requested
+            [pod, node, of.plugin, of.rule, of.reason, of.message] for pod, node, of in result.requested
         ])
-    proved = [(each, each.proof) for each in result.evicted if each.proof is not None]
+    proved = [(each, each.decision.proof) for each in result.evicted if each.decision.proof is not None]
     if proved:
         heading("proofs of the evictions")
         table(["pod", "result", "effect", "why"], [
@@ -133,9 +133,9 @@ def _show(result: CycleResult) -> None:
     if result.kept:
         heading("candidates that stay")
         kept: dict[tuple[str, str, str, str], list[str]] = {}
-        for each in result.kept:
-            stopper = _stopper(each.stopped_by, each.stopped_rule)
-            kept.setdefault((each.plugin, each.rule, stopper, each.message), []).append(f"{each.pod} on {each.node}")
+        for pod, node, of in result.kept:
+            stopper = _stopper(of.stopped_by, of.stopped_rule)
+            kept.setdefault((of.plugin, of.rule, stopper, of.message), []).append(f"{pod} on {node}")
         table(["plugin", "rule", "stopped by", "pods", "which", "why"], [
             [plugin, rule, stopper, len(pods), names(pods), message]
             for (plugin, rule, stopper, message), pods in kept.items()

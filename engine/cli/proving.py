@@ -88,9 +88,9 @@ def save_memory(options: argparse.Namespace, memory: UselessEvictionMemory | Non
 def warn_of_proofs(outcomes: Iterable[EvictionOutcome]) -> None:
     """Report on standard error the evictions that are made with a warning."""
     found: dict[str, list[str]] = {}
-    for each in outcomes:
-        if each.evicted and each.proof is not None and each.proof.warns:
-            found.setdefault(each.proof.message, []).append(each.pod)
+    for pod, _, decision in outcomes:
+        if decision.evicted and decision.proof is not None and decision.proof.warns:
+            found.setdefault(decision.proof.message, []).append(pod)
     for message, pods in found.items():
         warn(f"warning: {names(pods)} would be evicted: {message}")
 
@@ -99,8 +99,8 @@ def lacks_proofs(profiles: Iterable[DeschedulerProfile], result: CycleResult) ->
     """Return whether a plugin's evictions should have been proved, and none was."""
     wanted = {(profile.name, each.name) for profile in profiles for each in (*profile.deschedule, *profile.balance)
               if each.proof is not Proof.OFF}
-    proved = any(each.proof is not None for each in result.outcomes)
-    return not proved and any((each.profile, each.plugin) in wanted for each in result.evicted)
+    proved = any(each.decision.proof is not None for each in result.outcomes)
+    return not proved and any((each.decision.profile, each.decision.plugin) in wanted for each in result.evicted)
 
 
 def _settings(path: Path | None, registry: Registry) -> Settings | None:

@@ -441,19 +441,19 @@ class _Auditor:
         if compiled.target is not None and "target" not in roles:
             self._warn(coverage, What.NO_TARGET, "no node takes what the sources would give up",
                        rule="nodes.target")
-        mine = [each for each in self._found.cycle.outcomes if each.plugin == coverage.policy]
-        useless = [each for each in mine if each.proof is not None and each.proof.useless]
-        if useless and useless[0].proof is not None:
-            first, made = useless[0].proof, sum(each.evicted for each in useless)
+        mine = [each for each in self._found.cycle.outcomes if each.decision.plugin == coverage.policy]
+        useless = [(each, proof) for each in mine if (proof := each.decision.proof) is not None and proof.useless]
+        if useless:
+            first, made = useless[0][1], sum(each.decision.evicted for each, _ in useless)
             count, level = counted(len(useless), "eviction"), AuditLevel.WARNING
             text = f"{count} would not help, {made:,} would be made (`proof: {first.effect.value}`): {first.message}"
             if first.effect is Proof.OFF:
                 level = AuditLevel.NOTE
-            self._add(coverage, level, What.USELESS, (text, "", tuple(each.pod for each in useless)))
-        if not any(each.evicted for each in mine):
+            self._add(coverage, level, What.USELESS, (text, "", tuple(each.pod for each, _ in useless)))
+        if not any(each.decision.evicted for each in mine):
             stops: dict[str, int] = {}
             for each in mine:
-                stops[each.message] = stops.get(each.message, 0) + 1
+                stops[each.decision.message] = stops.get(each.decision.message, 0) + 1
             commonest = max(stops, key=lambda text: stops[text], default="")
             why = f": {counted(len(mine), 'candidate')} stay, mostly because {commonest}" if mine else ""
             self._note(coverage, What.NEVER_ACTS, f"it would evict nobody{why}")

@@ -100,5 +100,6 @@ def useless_of(cycle: CycleResult) -> tuple[PredictedEviction, ...]:
     return tuple(_predicted(each) for each in cycle.useless)
 
 
-def _predicted(of: EvictionOutcome) -> PredictedEviction:
-    return PredictedEviction(of.pod, of.node, Framework.DESCHEDULER.value, of.plugin, of.rule, of.reason, of.proof)
+def _predicted(outcome: EvictionOutcome) -> PredictedEviction:
+    pod, node, of = outcome
+    return PredictedEviction(pod, node, Framework.DESCHEDULER.value, of.plugin, of.rule, of.reason, of.proof)

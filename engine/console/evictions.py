@@ -59,11 +59,12 @@ def evictions_view(state: ConsoleState) -> EvictionsView:
     spared: dict[tuple[str, str, str], list[str]] = {}
     evicted: list[PlannedEviction] = []
     for each in cycle.result.outcomes:
-        if each.evicted:
+        decision = each.decision
+        if decision.evicted:
             evicted.append(planned(each))
         else:
-            why = shortened(each.message)
-            spared.setdefault((each.plugin, each.stopped_by, why), []).append(each.pod)
+            why = shortened(decision.message)
+            spared.setdefault((decision.plugin, decision.stopped_by, why), []).append(each.pod)
     reasons = sorted(spared.items(), key=lambda item: -len(item[1]))
     return EvictionsView(
         plugins=[running.name for profile in cycle.profiles for running in (*profile.deschedule, *profile.balance)],
@@ -75,8 +76,9 @@ def evictions_view(state: ConsoleState) -> EvictionsView:
 
 def planned(outcome: EvictionOutcome) -> PlannedEviction:
     """Return an eviction of a dry cycle as a model."""
-    return PlannedEviction(pod=outcome.pod, node=outcome.node, plugin=outcome.plugin,
-                           reason=shortened(outcome.reason or outcome.rule))
+    pod, node, decision = outcome
+    return PlannedEviction(pod=pod, node=node, plugin=decision.plugin,
+                           reason=shortened(decision.reason or decision.rule))
 
 
 def eviction_view(state: ConsoleState, key: str) -> EvictionView:

@@ -70,4 +70,4 @@ def _found(record: CycleRecord, plugin: str, node: str, pod: str) -> str:
         if note.node == node and note.role in ("source", "waiting"):
             return note.message or f"the node is a source of {plugin}"
     evicted = next((each for each in record.decisions.which(lambda each: each.evicted) if each.pod == pod), None)
-    return "" if evicted is None else evicted.reason or f"{plugin} would evict it again"
+    return "" if evicted is None else evicted.decision.reason or f"{plugin} would evict it again"

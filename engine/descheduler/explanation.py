@@ -68,7 +68,8 @@ def explain_eviction(request: ExplainEvictionRequest) -> tuple[bool, Finding]:
     where = f"on {pod.node_name}" if pod.node_name else "on no node"
     parts = [Finding("pod", f"{pod.key}  {kind}  {where}", facts={"pod": pod.key, "node": pod.node_name or None})]
     if evicted:
-        text = f"it would be evicted by {evicted[0].plugin}: {shortened(evicted[0].reason)}"
+        decision = evicted[0].decision
+        text = f"it would be evicted by {decision.plugin}: {shortened(decision.reason)}"
     else:
         text = "it stays" if request.cycles <= 1 else f"it stays, also in the last of {request.cycles} cycles"
     parts.append(Finding("choice", text, facts={"evicted": bool(evicted), "cycles": request.cycles}))
@@ -76,7 +77,7 @@ def explain_eviction(request: ExplainEvictionRequest) -> tuple[bool, Finding]:
         parts.append(Finding("error", f"the cycle ended early: {shortened(result.error)}", Mark.ERROR))
     for profile in request.profiles:
         parts += _profile(request, profile, result)
-    proved = any(each.proof is not None for each in result.outcomes if each.pod == pod.key)
+    proved = any(each.decision.proof is not None for each in result.outcomes if each.pod == pod.key)
     if request.proving is not None and pod.node_name in snapshot.index and not proved:
         parts += _unproved(pod, snapshot, request.proving)
     return bool(evicted), Finding("eviction", facts={"pod": pod.key, "evicted": bool(evicted)}, parts=tuple(parts))
@@ -165,21 +166,22 @@ class _Look:
 
 def _plugin(look: _Look, running: RunningPlugin, point: str) -> Finding:
     pod = look.pod
-    outcome = next((each for each in look.result.outcomes if (each.profile, each.plugin, each.pod)
-                    == (look.profile.name, running.name, pod.key)), None)
+    outcome = next((each for each in look.result.outcomes if each.pod == pod.key
+                    and (each.decision.profile, each.decision.plugin) == (look.profile.name, running.name)), None)
     watched = "" if running.enforcement is Enforcement.ENFORCE else f" [{running.enforcement.value.lower()} only]"
     name = f"{running.name}{watched}"
     facts: dict[str, Any] = {"plugin": running.name, "point": point}
     if outcome is not None:
         facts |= {"outcome": outcome.to_json()}
-        proof = () if outcome.proof is None else (_proof(outcome.proof),)
-        if outcome.evicted:
-            return _said("evicts", f"{name}: {shortened(outcome.reason or outcome.rule)}", facts=facts, parts=proof)
-        stopper = ": ".join(filter(None, (outcome.stopped_by, outcome.stopped_rule)))
-        by = f" ({stopper})" if outcome.stopped_by != running.name else ""
-        chosen = f"chosen by {outcome.rule}, but " if outcome.rule else ""
-        why = "its eviction does not help" if outcome.stopped_by == PROOF else shortened(outcome.message)
-        return _said(_STOPS.get(outcome.stopped_by, "stays"), f"{name}: {chosen}{why}{by}", facts=facts, parts=proof)
+        decision = outcome.decision
+        proof = () if decision.proof is None else (_proof(decision.proof),)
+        if decision.evicted:
+            return _said("evicts", f"{name}: {shortened(decision.reason or decision.rule)}", facts=facts, parts=proof)
+        stopper = ": ".join(filter(None, (decision.stopped_by, decision.stopped_rule)))
+        by = f" ({stopper})" if decision.stopped_by != running.name else ""
+        chosen = f"chosen by {decision.rule}, but " if decision.rule else ""
+        why = "its eviction does not help" if decision.stopped_by == PROOF else shortened(decision.message)
+        return _said(_STOPS.get(decision.stopped_by, "stays"), f"{name}: {chosen}{why}{by}", facts=facts, parts=proof)
     failed = [each for each in look.result.failures if (each.profile, each.plugin) == (look.profile.name, running.name)
               and each.subject in ("", pod.key, pod.node_name)]
     if isinstance(running.instance, DocumentPlugin):

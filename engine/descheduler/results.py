@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from koordpolicy.engine.cluster.kinds import Lack
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Refusal
-from koordpolicy.engine.records import fast_init
 
 from .proof.memory import UselessEvictionMemory
 from .proof.verdicts import EvictionProof
@@ -20,17 +19,14 @@ PROOF: Final = "proof"
 """The name of the proof among what stops evictions; its rules are the values of `ProofResult`."""
 
 
-@fast_init
-@dataclass(frozen=True, slots=True)
-class EvictionOutcome:
-    """The outcome of one candidate of one plugin.
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """A decision about one or many candidates of a plugin.
 
     `rule` names the criterion or the phase that chose the pod. If the pod stays, `stopped_by` names the plugin or the
     limit that stopped the eviction, `stopped_rule` its rule, and `message` is the reason.
     """
 
-    pod: str
-    node: str
     profile: str
     plugin: str
     evicted: bool
@@ -46,43 +42,31 @@ class EvictionOutcome:
     proof: EvictionProof | None = None
     """The proof of the eviction; None if none was made."""
 
-    def to_json(self) -> dict[str, object]:
-        """Return the outcome as plain data; fields that do not apply are omitted."""
-        head = {"pod": self.pod, "node": self.node, "profile": self.profile, "plugin": self.plugin}
-        rest = {"rule": self.rule, "reason": self.reason, "stoppedBy": self.stopped_by,
-                "stoppedRule": self.stopped_rule, "message": self.message, "requested": self.requested,
-                "mode": self.mode}
-        proof = {} if self.proof is None else {"proof": self.proof.to_json()}
-        return {**head, "evicted": self.evicted, **{key: value for key, value in rest.items() if value}, **proof}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decision:
-    """A decision about one or many candidates of a plugin: the fields of their outcomes without pod and node."""
-
-    profile: str
-    plugin: str
-    evicted: bool
-    rule: str = ""
-    reason: str = ""
-    stopped_by: str = ""
-    stopped_rule: str = ""
-    message: str = ""
-    requested: bool = False
-    mode: str = ""
-    proof: EvictionProof | None = None
-
     @property
     def is_final(self) -> bool:
         """True if nothing that is decided later about the pod counts."""
         return self.evicted or self.requested
 
-    def of(self, pod: PodInfo) -> EvictionOutcome:
-        """Return the outcome of one of the candidates."""
-        return EvictionOutcome(
-            pod.key, pod.node_name, self.profile, self.plugin, self.evicted, self.rule, self.reason, self.stopped_by,
-            self.stopped_rule, self.message, self.requested, self.mode, self.proof,
-        )
+
+class EvictionOutcome(NamedTuple):
+    """A candidate of a plugin with the decision about it, which it may share with other candidates."""
+
+    pod: str
+    node: str
+    decision: Decision
+
+    def to_json(self) -> dict[str, object]:
+        """Return the outcome as plain data; fields that do not apply are omitted."""
+        of = self.decision
+        head = {"pod": self.pod, "node": self.node, "profile": of.profile, "plugin": of.plugin}
+        rest = {"rule": of.rule, "reason": of.reason, "stoppedBy": of.stopped_by, "stoppedRule": of.stopped_rule,
+                "message": of.message, "requested": of.requested, "mode": of.mode}
+        proof = {} if of.proof is None else {"proof": of.proof.to_json()}
+        return {**head, "evicted": of.evicted, **{key: value for key, value in rest.items() if value}, **proof}
+
+
+def _outcome(pod: PodInfo, decision: Decision) -> EvictionOutcome:
+    return EvictionOutcome(pod.key, pod.node_name, decision)
 
 
 class _Turn(NamedTuple):
@@ -117,19 +101,18 @@ class Decisions:
             for pod, decision in decisions.items():
                 key = profile, plugin, pod.key
                 known = found.pop(key, None)
-                final = known is not None and (known.evicted or known.requested)
-                found[key] = known if known is not None and final else decision.of(pod)
+                found[key] = known if known is not None and known.decision.is_final else _outcome(pod, decision)
         return tuple(found.values())
 
-    def which(self, takes: Callable[[Decision | EvictionOutcome], bool]) -> tuple[EvictionOutcome, ...]:
+    def which(self, takes: Callable[[Decision], bool]) -> tuple[EvictionOutcome, ...]:
         """Return the outcomes of decisions that are taken, without making those of the others."""
         if not self._is_each_of_its_own:
-            return tuple(each for each in self.outcomes if takes(each))
+            return tuple(each for each in self.outcomes if takes(each.decision))
         found: list[EvictionOutcome] = []
         for turn in self._turns:
             taken = {decision for decision in set(turn.decisions.values()) if takes(decision)}
             if taken:
-                found += [decision.of(pod) for pod, decision in turn.decisions.items() if decision in taken]
+                found += [_outcome(pod, decision) for pod, decision in turn.decisions.items() if decision in taken]
         return tuple(found)
 
     def kept(self) -> Mapping[tuple[str, str], int]:
@@ -141,8 +124,8 @@ class Decisions:
                     if not decision.is_final:
                         found[decision.plugin, decision.stopped_by] += number
         else:
-            found.update((each.plugin, each.stopped_by) for each in self.outcomes
-                         if not (each.evicted or each.requested))
+            decisions = (each.decision for each in self.outcomes)
+            found.update((each.plugin, each.stopped_by) for each in decisions if not each.is_final)
         return found
 
     @property
@@ -242,7 +225,7 @@ class CycleResult:
     @property
     def kept(self) -> tuple[EvictionOutcome, ...]:
         """The candidates that stay."""
-        return self.decisions.which(lambda each: not (each.evicted or each.requested))
+        return self.decisions.which(lambda each: not each.is_final)
 
     @property
     def useless(self) -> tuple[EvictionOutcome, ...]:

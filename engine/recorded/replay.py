@@ -290,23 +290,24 @@ class _Replay:
                            node_selector=configuration.node_selector, proving=proving)
         errors = [f"`{failure.plugin}`: {failure.message}" for failure in result.failures]
         self._descheduler_errors.update(dict.fromkeys([*errors, *filter(None, [result.error])]))
-        for outcome in result.evicted:
-            self.evict(outcome.pod, outcome.plugin, outcome.rule, outcome.reason, outcome.proof)
+        for pod, _, decision in result.evicted:
+            self.evict(pod, decision.plugin, decision.rule, decision.reason, decision.proof)
         # Two profiles may have the same plugin.
-        for outcome in {(each.pod, each.plugin, each.rule): each for each in result.useless}.values():
-            self._note_useless(outcome)
+        for each in {(each.pod, each.decision.plugin, each.decision.rule): each for each in result.useless}.values():
+            self._note_useless(each)
         self._push(self._now + self._descheduling.interval_s * SECOND, _Kind.DESCHEDULE)
 
     def _note_useless(self, outcome: EvictionOutcome) -> None:
         """Count an eviction that its proof stopped."""
-        assert outcome.proof is not None
+        decision = outcome.decision
+        assert decision.proof is not None
         pod = self._pods[outcome.pod]
-        key = (outcome.pod, pod.stays, outcome.plugin, outcome.rule)
+        key = (outcome.pod, pod.stays, decision.plugin, decision.rule)
         if (known := self._useless.get(key)) is not None:
             self._useless[key] = replace(known, cycles=known.cycles + 1)
             return
         self._useless[key] = StoppedEviction(
-            self._now / SECOND, pod.stay.pod.name, outcome.node, outcome.plugin, outcome.rule, outcome.proof)
+            self._now / SECOND, pod.stay.pod.name, outcome.node, decision.plugin, decision.rule, decision.proof)
 
     # State
 

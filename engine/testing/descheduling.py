@@ -11,7 +11,7 @@ from koordpolicy.engine.compile import CompiledDescheduler
 from koordpolicy.engine.descheduler.documents import DocumentPlugin, SourceStreaks
 from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
-from koordpolicy.engine.descheduler.results import CycleResult, DeschedulerFailure, EvictionOutcome
+from koordpolicy.engine.descheduler.results import CycleResult, Decision, DeschedulerFailure, EvictionOutcome
 from koordpolicy.engine.documents import DeschedulerType, ErrorExpectation, ExpectedVeto
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
@@ -113,8 +113,8 @@ def _registry(running: RunningCase, plugin: Plugin) -> tuple[Registry, tuple[str
 
 def _check(running: RunningCase, world: World, plugin: Plugin, result: CycleResult) -> None:
     case = running.case
-    of_plugin = [each for each in result.outcomes if each.plugin == plugin.name]
-    evicted = [world.named(each.pod) for each in of_plugin if each.evicted]
+    of_plugin = [each for each in result.outcomes if each.decision.plugin == plugin.name]
+    evicted = [world.named(each.pod) for each in of_plugin if each.decision.evicted]
     for name in (*(case.evicts or ()), *(each.subject for each in case.keeps)):
         world.pod(name)
     if case.evicts is not None and list(case.evicts) != evicted:
@@ -128,11 +128,11 @@ def _check(running: RunningCase, world: World, plugin: Plugin, result: CycleResu
         about = f"what stops `{expected.subject}`"
         if outcome is None:
             running.miss(about, expected.by, "it is not a candidate", expected.span)
-        elif outcome.evicted:
+        elif outcome.decision.evicted:
             running.miss(about, expected.by, "it is evicted", expected.span)
-        elif not _is_stopped_by(expected, outcome, plugin.name):
+        elif not _is_stopped_by(expected, outcome.decision, plugin.name):
             described = expected.by + (f": {expected.message}" if expected.message is not None else "")
-            running.miss(about, described, f"{_stopper(outcome)}: {outcome.message}", expected.span)
+            running.miss(about, described, f"{_stopper(outcome.decision)}: {outcome.decision.message}", expected.span)
     for role in case.roles:
         world.node(role.subject)
         found = sorted({each.role for each in result.node_notes
@@ -143,17 +143,18 @@ def _check(running: RunningCase, world: World, plugin: Plugin, result: CycleResu
 
 
 def _stops(outcomes: Sequence[EvictionOutcome], world: World) -> str:
-    kept = [f"{world.named(each.pod)} is stopped by {_stopper(each)}" for each in outcomes if not each.evicted]
+    kept = [f"{world.named(pod)} is stopped by {_stopper(decision)}" for pod, _, decision in outcomes
+            if not decision.evicted]
     return f" ({'; '.join(kept)})" if kept else ""
 
 
-def _stopper(outcome: EvictionOutcome) -> str:
-    return outcome.stopped_by + (f"/{outcome.stopped_rule}" if outcome.stopped_rule else "")
+def _stopper(decision: Decision) -> str:
+    return decision.stopped_by + (f"/{decision.stopped_rule}" if decision.stopped_rule else "")
 
 
-def _is_stopped_by(expected: ExpectedVeto, outcome: EvictionOutcome, plugin: str) -> bool:
-    ways = {outcome.stopped_by if outcome.stopped_by != plugin else outcome.stopped_rule, _stopper(outcome)}
-    return expected.by in ways and expected.message in (None, outcome.message)
+def _is_stopped_by(expected: ExpectedVeto, decision: Decision, plugin: str) -> bool:
+    ways = {decision.stopped_by if decision.stopped_by != plugin else decision.stopped_rule, _stopper(decision)}
+    return expected.by in ways and expected.message in (None, decision.message)
 
 
 def _check_errors(running: RunningCase, world: World, plugin: Plugin, failures: Sequence[DeschedulerFailure]) -> None:

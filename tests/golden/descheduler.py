@@ -213,7 +213,7 @@ def _evicted(record: CycleRecord) -> dict[str, Any]:
     evicted = record.decisions.which(lambda each: each.evicted)
     return {
         "evicted": [outcome.pod.partition("/")[2] for outcome in evicted],
-        "reasons": [outcome.reason for outcome in evicted],
+        "reasons": [outcome.decision.reason for outcome in evicted],
     }
 
 

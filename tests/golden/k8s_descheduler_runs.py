@@ -166,7 +166,7 @@ def _differences(case: Json) -> Iterator[str]:
     if expect["evicted"] is None:
         yield from _unstable(evicted, expect["unstable"], case)
     else:
-        found = [(each.pod, each.node, each.plugin) for each in evicted]
+        found = [(each.pod, each.node, each.decision.plugin) for each in evicted]
         wanted = [(each["pod"], each["node"], each["plugin"]) for each in expect["evicted"]]
         yield from _set_difference("evicted", {each[0] for each in found}, {each[0] for each in wanted})
         if sorted(found) != sorted(wanted):
@@ -211,7 +211,7 @@ def _refused(result: CycleResult, expect: Json) -> Iterator[str]:
         return
     wanted = {each["pod"] for each in expect["refused"]}
     found = {each.pod for each in result.kept
-             if each.stopped_by == "DefaultEvictor" and each.stopped_rule != "noEvictionPolicy"}
+             if each.decision.stopped_by == "DefaultEvictor" and each.decision.stopped_rule != "noEvictionPolicy"}
     if found - wanted:
         yield f"refused: has {sorted(found - wanted)}"
 

@@ -325,10 +325,9 @@ class LiveDescheduler:
         # Else another process leads now, and writes its own.
         if self._memory is not None and self._acts():
             self._memory.end(result.memory, dry_run=configuration.dry_run)
-        for each in result.evicted:
-            if each.proof is not None and each.proof.warns:
-                _LOG.warning("the eviction of %s may not help: %s", each.pod, each.proof.message,
-                             extra={"pod": each.pod})
+        for pod, _, decision in result.evicted:
+            if decision.proof is not None and decision.proof.warns:
+                _LOG.warning("the eviction of %s may not help: %s", pod, decision.proof.message, extra={"pod": pod})
         return result
 
     # Background controllers

@@ -79,7 +79,7 @@ class DeschedulerOperations:
         self._cycles.add("stale" if report.stale else "failed" if result.error else "completed")
         self._seconds.observe(report.seconds)
         for each in result.evicted if result.dry_run else ():
-            self._evicted.add("dry-run", each.plugin, each.pod.partition("/")[0], each.node)
+            self._evicted.add("dry-run", each.decision.plugin, each.pod.partition("/")[0], each.node)
         for labels, number in result.decisions.kept().items():
             self._kept.add(*labels, amount=number)
         for failure in result.failures:

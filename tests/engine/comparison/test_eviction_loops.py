@@ -49,10 +49,10 @@ def test_each_group_of_issues_has_two_cases_that_name_theirs():
 def loop_of(name: str) -> tuple[str, dict[str, Any]]:
     """Return the message of the first pod that stays in a case, and its loop."""
     result = run_cycles(case_of(next(path for path in CASES if path.stem == name)), 1, proof="Enforce")[0]
-    kept = next(each for each in result.kept if each.stopped_by == "proof")
-    assert kept.proof is not None
-    assert kept.proof.loop is not None
-    return kept.message, kept.proof.loop.to_json()
+    kept = next(each for each in result.kept if each.decision.stopped_by == "proof")
+    assert kept.decision.proof is not None
+    assert kept.decision.proof.loop is not None
+    return kept.decision.message, kept.decision.proof.loop.to_json()
 
 
 def test_a_loop_names_what_evicts_and_the_scorer_that_brings_the_pod_back():
@@ -100,11 +100,11 @@ def test_a_pod_that_fits_nowhere_stays_with_the_reasons_of_the_nodes():
         "pods": [{"name": "lost", "usage": 7_000, "on": ["a"], "spec": {"nodeSelector": {"zone": "new"}}}],
     }
     kept = run_cycles(case, 1, proof="Enforce")[0].kept[0]
-    assert (kept.stopped_by, kept.stopped_rule) == ("proof", "noNode")
+    assert (kept.decision.stopped_by, kept.decision.stopped_rule) == ("proof", "noNode")
     reasons = {"NodeAffinity: node(s) didn't match Pod's node affinity/selector": 3}
-    assert kept.proof is not None
-    assert kept.proof.reasons == reasons
-    assert kept.message == ("profile default-scheduler finds no node for its successor: "
+    assert kept.decision.proof is not None
+    assert kept.decision.proof.reasons == reasons
+    assert kept.decision.message == ("profile default-scheduler finds no node for its successor: "
                             "3 NodeAffinity: node(s) didn't match Pod's node affinity/selector")
 
 
@@ -164,7 +164,7 @@ def test_no_evicted_pod_would_be_placed_on_its_old_node(case: dict[str, Any]):
     scheduler = Scheduler(cluster, Live(REGISTRY), Settings(), clock=lambda: BEGIN)
     placements, snapshot = SchedulerPlacements(scheduler), cluster.snapshot(BEGIN)
     result = run_cycle(PROFILES, snapshot, proving=Proving(placements))
-    assert {each.proof.effect for each in result.outcomes if each.proof is not None} <= {Proof.ENFORCE}
+    assert {of.proof.effect for _, _, of in result.outcomes if of.proof is not None} <= {Proof.ENFORCE}
     pods = [pod for each in result.evicted if (pod := cluster.pod(each.pod)) is not None]
     overlay = without_pods(snapshot, pods)
     for pod in pods:

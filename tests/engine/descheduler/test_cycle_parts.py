@@ -99,12 +99,12 @@ def store() -> Store:
 def test_a_share_runs_what_decides_per_node_on_its_nodes_and_the_rest_all_else_on_all_nodes(store: Store):
     texts = SINGLE, PAIRS, BALANCE
     share, evicted = run(store, "one", lambda name: name == "a", *texts, limits=CycleLimits(total=2))
-    assert ({each.plugin for each in share.outcomes}, evicted) == ({"single"}, ["a0", "a1"])
+    assert ({each.decision.plugin for each in share.outcomes}, evicted) == ({"single"}, ["a0", "a1"])
     rest, evicted = run(store, "one", None, *texts, limits=CycleLimits(total=6))
-    assert {each.plugin for each in rest.outcomes} == {"pairs", "balance"}
+    assert {each.decision.plugin for each in rest.outcomes} == {"pairs", "balance"}
     assert sorted(evicted) == ["a2", "b0", "b1", "b2"]
     # What its own share evicted leaves for the other plugins, and counts.
-    assert [(each.pod, each.plugin, each.stopped_by) for each in rest.kept] == [
+    assert [(each.pod, each.decision.plugin, each.decision.stopped_by) for each in rest.kept] == [
         ("d/b0", "pairs", "pairs"), ("d/b1", "pairs", "pairs"), ("d/b2", "pairs", "pairs")]
 
 
@@ -122,7 +122,7 @@ def test_built_in_plugins_examine_the_pods_of_the_share_only(store: Store):
     built = build_profiles([spec], Registry.of(PLUGINS, generation=1), dry_run=True)
     part = CyclePart(CycleLedger(store, store.load(), "one", lambda: NOW), lambda name: name != "b")
     result = run_cycle(built, found.snapshot(NOW), part=part)
-    assert [(each.plugin, each.pod) for each in result.evicted] == [
+    assert [(each.decision.plugin, each.pod) for each in result.evicted] == [
         ("PodLifeTime", "d/a0"), ("PodLifeTime", "d/c0"),
         ("RemovePodsHavingTooManyRestarts", "d/a1"), ("RemovePodsHavingTooManyRestarts", "d/c1")]
     assert [{"oldest", "restarts"} & row.pod_facts.keys() for row in found.rows] == [

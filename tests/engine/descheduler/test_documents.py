@@ -56,7 +56,7 @@ def test_the_least_important_and_largest_pods_leave_until_the_node_is_cool(cycle
         used={"a": "3000m", "b": "2000m", "c": "3900m", "idle": "50m"},
     )
     result = cycle(objects, drain())
-    assert ([(each.pod, each.rule, each.reason) for each in result.evicted], kept(result)) == (
+    assert ([(each.pod, each.decision.rule, each.decision.reason) for each in result.evicted], kept(result)) == (
         [("d/c", "used", "uses 3900")], {"b": ("drain", "until"), "a": ("drain", "until")},
     )
 
@@ -111,7 +111,7 @@ def test_pods_leave_the_sources_in_their_order_and_without_one_in_that_of_names(
 def test_pods_leave_as_long_as_the_targets_together_have_room(cycle):
     result = cycle(two_hot(), balance(ORDER, ROOM))
     assert evicted(result) == ["c", "d", "b"]
-    assert [(each.pod, each.stopped_rule, each.message) for each in result.kept] == [
+    assert [(each.pod, each.decision.stopped_rule, each.decision.message) for each in result.kept] == [
         ("d/a", "nodes.room", "the targets have no room for more `cpu`: pods took 13000 of 9000"),
     ]
 
@@ -206,7 +206,7 @@ def test_a_room_that_is_less_than_nothing_keeps_all_pods(cycle):
     room = """room: {ofTarget: "{'cpu': -100, 'memory': 1000}", ofPod: requests}"""
     result = cycle(two_hot(), balance(ORDER, room))
     assert evicted(result) == []
-    assert {each.message for each in result.kept} == {"the targets have no room for `cpu`: they add up to -200"}
+    assert {of.message for _, _, of in result.kept} == {"the targets have no room for `cpu`: they add up to -200"}
 
 
 def test_nodes_that_nobody_measured_lately_are_neither_source_nor_target(cycle):
@@ -291,7 +291,7 @@ def test_a_veto_holds_for_documents_and_for_the_pods_that_it_is_about_only(cycle
     ]
     result = cycle(objects, drain().replace("<= 70", "<= 10"), VETO)
     assert (evicted(result), kept(result)) == (["c"], {"a": ("veto", "free"), "b": ("veto", "free")})
-    assert next(each.message for each in result.kept if each.pod == "d/b") == "it is not free"
+    assert next(each.decision.message for each in result.kept if each.pod == "d/b") == "it is not free"
 
 
 def test_a_veto_that_is_only_watched_stops_nothing_and_says_what_it_would(cycle):
@@ -303,7 +303,7 @@ def test_a_veto_that_is_only_watched_stops_nothing_and_says_what_it_would(cycle)
 def test_a_document_that_is_only_watched_evicts_nothing(cycle):
     objects = hot(pod("a", "hot"), used={"a": "9000m"})
     result = cycle(objects, drain("enforcement: Audit"))
-    assert [(each.evicted, each.stopped_by, each.message) for each in result.outcomes] == [
+    assert [(each.decision.evicted, each.decision.stopped_by, each.decision.message) for each in result.outcomes] == [
         (False, "enforcement", "would be evicted: uses 9000"),
     ]
 
@@ -330,7 +330,7 @@ def test_what_another_plugin_evicted_relieves_the_node_already(cycle):
     other = drain().replace("name: drain", "name: first").replace("podUsage.cpu > 100", "podInfo.name == 'a'")
     other = other.replace("spec:", "spec:\n  order: -1")
     result = cycle(objects, drain(), other)
-    assert [(each.plugin, each.pod) for each in result.evicted] == [("first", "d/a")]
+    assert [(each.decision.plugin, each.pod) for each in result.evicted] == [("first", "d/a")]
 
 
 @pytest.mark.parametrize(("failed", "gone"), [("2026-01-01T10:00:00Z", ["x"]), ("2026-01-01T11:30:00Z", [])])
@@ -410,8 +410,8 @@ def test_a_document_chooses_how_pods_leave(cycle):
     def modes(mode, policy="Fail"):
         document = EVICTOR.replace("MODE", mode).replace("  type", f"  failurePolicy: {policy}\n  type")
         result = cycle(objects, everyone, document)
-        return ({each.pod: each.mode for each in result.evicted},
-                {each.pod: (each.stopped_by, each.stopped_rule, each.message) for each in result.kept})
+        return ({each.pod: each.decision.mode for each in result.evicted},
+                {pod: (of.stopped_by, of.stopped_rule, of.message) for pod, _, of in result.kept})
 
     assert modes("\"pod.metadata.name == 'x' ? 'Delete' : 'Eviction'\"") == (
         {"d/x": "Delete", "d/plain": "", "e/other": ""}, {})

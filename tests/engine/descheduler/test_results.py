@@ -10,10 +10,11 @@ import pytest
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler import results
 from koordpolicy.engine.descheduler.evictor import CycleEvictor
 from koordpolicy.engine.descheduler.limits import CycleLimits, EvictionLimiter
 from koordpolicy.engine.descheduler.profile import DeschedulerProfile, RunningPlugin
-from koordpolicy.engine.descheduler.results import CycleRecord, CycleResult, Decision
+from koordpolicy.engine.descheduler.results import CycleRecord, CycleResult, Decision, EvictionOutcome
 from koordpolicy.engine.framework.points import Enforcement, Refusal
 
 from .conftest import NOW, node, pod
@@ -39,7 +40,7 @@ def result_of(*decided: tuple[PodInfo, Decision]) -> CycleResult:
 
 
 def said(result: CycleResult) -> list[tuple[str, str, str]]:
-    return [(each.pod, each.plugin, "evicted" if each.evicted else each.stopped_by) for each in result.outcomes]
+    return [(pod, of.plugin, "evicted" if of.evicted else of.stopped_by) for pod, _, of in result.outcomes]
 
 
 def test_the_last_decision_about_a_pod_counts_in_its_place_but_an_eviction_is_final():
@@ -51,7 +52,7 @@ def test_the_last_decision_about_a_pod_counts_in_its_place_but_an_eviction_is_fi
 def test_the_decisions_of_a_plugin_with_two_turns_count_once():
     result = result_of((X, evicts()), (Y, keeps("a")), (X, keeps("b", "two")), (X, keeps("c")), (Y, keeps("d")))
     assert said(result) == [("d/x", "two", "b"), ("d/x", "one", "evicted"), ("d/y", "one", "d")]
-    assert [(each.pod, each.plugin) for each in result.evicted] == [("d/x", "one")]
+    assert [(each.pod, each.decision.plugin) for each in result.evicted] == [("d/x", "one")]
     assert result.decisions.kept() == {("two", "b"): 1, ("one", "d"): 1}
 
 
@@ -59,15 +60,15 @@ def test_the_decisions_of_a_plugin_with_two_turns_count_once():
 def test_kept_pods_are_counted_as_their_outcomes_say(plugins: tuple[str, ...]):
     result = result_of(*((each, keeps(f"why {number % 2}", plugin) if number else evicts(plugin))
                          for plugin in plugins for number, each in enumerate(PODS)))
-    assert result.decisions.kept() == Counter((each.plugin, each.stopped_by) for each in result.kept)
+    assert result.decisions.kept() == Counter((each.decision.plugin, each.decision.stopped_by) for each in result.kept)
     assert len(result.outcomes) == 6
 
 
 def test_only_the_outcomes_that_are_read_are_made(monkeypatch: pytest.MonkeyPatch):
-    result, made, of = result_of((X, evicts()), (Y, keeps("a")), (Z, keeps("a"))), [], Decision.of
-    monkeypatch.setattr(Decision, "of", lambda self, pod: made.append(pod.name) or of(self, pod))
-    assert (len(result.evicted), result.decisions.kept(), made) == (1, {("one", "a"): 2}, ["x"])
-    assert (len(result.outcomes), made) == (3, ["x", "x", "y", "z"])
+    result, made = result_of((X, evicts()), (Y, keeps("a")), (Z, keeps("a"))), []
+    monkeypatch.setattr(results, "EvictionOutcome", lambda *fields: made.append(fields[0]) or EvictionOutcome(*fields))
+    assert (len(result.evicted), result.decisions.kept(), made) == (1, {("one", "a"): 2}, ["d/x"])
+    assert (len(result.outcomes), made) == (3, ["d/x", "d/x", "d/y", "d/z"])
 
 
 def test_parts_of_a_cycle_are_joined_in_their_order():
@@ -106,7 +107,7 @@ def test_a_filter_that_refuses_a_template_is_asked_once_and_stops_each_of_its_po
     made, record = evictor(refusing)
     assert [made.filter(each) for each in PODS] == [Refusal("rule", "all of them stay")] * 3
     assert refusing.calls == ["passes", "refuses"]
-    assert [(each.pod, each.stopped_by, each.stopped_rule, each.message) for each in record.decisions.outcomes] == [
+    assert [(pod, of.stopped_by, of.stopped_rule, of.message) for pod, _, of in record.decisions.outcomes] == [
         (each.key, "f", "rule", "all of them stay") for each in PODS]
 
 

@@ -31,7 +31,7 @@ CHEAP = [on("cheap")]
 
 def test_pods_leave_expensive_nodes_small_ones_first_and_no_room_is_reserved():
     result = priority([*GOLD, on("cheap", cpu="2")])
-    assert [(each.pod, each.rule, each.reason) for each in result.evicted] == [
+    assert [(each.pod, each.decision.rule, each.decision.reason) for each in result.evicted] == [
         (f"d/{name}", "gold", "evicting from gold priority resource to lower priority resource") for name in "cba"]
     assert {(note.node, note.role, note.message) for note in result.node_notes} == {
         ("g", "source", "level gold"), ("cheap", "target", "")}
@@ -67,7 +67,7 @@ def test_after_five_misfits_in_a_row_no_more_pods_are_tried():
     pods = [pod(f"p{each}", "g", f"{each + 1}m", **(Json() if each in (1, 7) else apart)) for each in range(8)]
     result = priority([on("g", "gold"), *pods, *CHEAP])
     assert evicted(result) == ["p1"]
-    assert [each.message for each in result.kept] == [
+    assert [each.decision.message for each in result.kept] == [
         *["no node of a cheaper level takes it"] * 6, "not tried: 5 pods in a row before it fit on no node"]
 
 
@@ -84,11 +84,11 @@ DRAIN = {"mode": "DrainNode"}
 
 def test_a_node_is_drained_only_if_there_is_room_for_all_its_pods():
     result = priority([*GOLD, *CHEAP], **DRAIN)
-    assert [(each.pod, each.reason) for each in result.evicted] == [
+    assert [(each.pod, each.decision.reason) for each in result.evicted] == [
         (f"d/{name}", "drain node g (sourcePriority=gold)") for name in "cba"]
     short = priority([*GOLD, on("cheap", cpu="3")], **DRAIN)
     assert (evicted(short), kept(short)) == ([], dict.fromkeys("abc", "DrainNode"))
-    assert {each.message for each in short.kept} == {"d/a fits on no node of a cheaper level, so g is not drained"}
+    assert {of.message for _, _, of in short.kept} == {"d/a fits on no node of a cheaper level, so g is not drained"}
 
 
 def test_the_pods_of_one_drained_node_take_the_room_of_the_next_ones():

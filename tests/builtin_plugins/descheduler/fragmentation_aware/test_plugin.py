@@ -25,7 +25,7 @@ def fragmentation(objects: list[Json], **args: Any):
 def test_the_pod_whose_removal_evens_out_a_node_most_leaves_it():
     result = fragmentation([*EVEN, *UNEVEN])
     # cpu 3/4, memory 2/8: 0.25. Without `cpu` 1/4 and 1/8, without `more` 2/4 and 1/8.
-    assert [(each.pod, each.rule, each.reason) for each in result.evicted] == [
+    assert [(each.pod, each.decision.rule, each.decision.reason) for each in result.evicted] == [
         ("d/cpu", "imbalanceThreshold", "fragmentation reduction: stdBefore=0.2500 stdAfter=0.0625 gain=0.1875")]
     assert [(note.node, note.role, note.message) for note in result.node_notes] == [
         ("uneven", "source", "its imbalance 0.2500 is above 0.15")]

@@ -136,4 +136,4 @@ def test_a_dry_run_evicts_no_more_pods_than_may_migrate_at_once(args: dict[str, 
     evictor = CycleEvictor(profile, snapshot, EvictionLimiter(CycleLimits()), record).hand_to(RunningPlugin("x", None))
     for item in pods:
         evictor.evict(PodInfo.of(item), "hot")
-    assert [each.pod for each in record.decisions.outcomes if each.evicted] == [f"d/{name}" for name in evicted]
+    assert [pod for pod, _, of in record.decisions.outcomes if of.evicted] == [f"d/{name}" for name in evicted]

@@ -104,10 +104,10 @@ def test_namespaces_and_labels_select_pods():
 def test_a_veto_and_the_reason_of_an_eviction_are_recorded():
     found = cycle("PodLifeTime", {"maxPodLifeTimeSeconds": 60, "states": ["Running"]}, *NODES, pod("old"),
                   pod("bare", kind=""), pod("new", created="2026-01-01T12:00:00Z", kind=""))
-    assert [(each.pod, each.reason) for each in found.evicted] == [
+    assert [(each.pod, each.decision.reason) for each in found.evicted] == [
         ("d/old", "it is older than 60 s, its state is Running"),
     ]
-    assert [(each.pod, each.stopped_by) for each in found.kept] == [("d/bare", "DefaultEvictor")]
+    assert [(each.pod, each.decision.stopped_by) for each in found.kept] == [("d/bare", "DefaultEvictor")]
 
 
 def test_what_changes_between_cycles_is_seen():

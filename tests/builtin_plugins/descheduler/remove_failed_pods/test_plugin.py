@@ -50,7 +50,7 @@ def test_a_failed_pod_without_owner_needs_the_leave_of_the_evictor():
     bare = failed("bare", kind="", reason="Evicted")
     assert of({}, bare) == []
     found = cycle("RemoveFailedPods", {"reasons": ["Evicted"]}, *NODES, bare, evictor={"evictFailedBarePods": True})
-    assert [(each.pod, each.reason) for each in found.evicted] == [("d/bare", "it failed for the reason Evicted")]
+    assert [(pod, of.reason) for pod, _, of in found.evicted] == [("d/bare", "it failed for the reason Evicted")]
 
 
 @pytest.mark.parametrize(("args", "wanted"), [

@@ -55,7 +55,7 @@ def test_a_pod_that_restarts_between_cycles_is_seen():
     assert evicted(NAME, {"podRestartThreshold": 2}, cluster=cluster) == []
     cluster.upsert(restarted("it", 2))
     found = cycle(NAME, {"podRestartThreshold": 2}, cluster=cluster)
-    assert [(each.pod, each.reason) for each in found.evicted] == [("d/it", "its containers restarted 2 times")]
+    assert [(pod, of.reason) for pod, _, of in found.evicted] == [("d/it", "its containers restarted 2 times")]
 
 
 @pytest.mark.parametrize(("args", "wanted"), [

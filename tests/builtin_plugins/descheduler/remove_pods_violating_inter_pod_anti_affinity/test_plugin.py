@@ -25,7 +25,7 @@ def run(*objects, args=None, **given):
 
 def test_the_pod_that_declares_the_term_goes_and_its_partner_stays():
     found = cycle(NAME, {}, *NODES, app("web", **avoids("db")), app("db", of="db"))
-    assert [(each.pod, each.reason) for each in found.evicted] == [("d/web", "it avoids a pod that has the same name")]
+    assert [(pod, of.reason) for pod, _, of in found.evicted] == [("d/web", "it avoids a pod that has the same name")]
 
 
 def test_after_an_eviction_the_others_may_violate_nothing_any_more():

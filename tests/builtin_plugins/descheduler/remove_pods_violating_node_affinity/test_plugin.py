@@ -33,7 +33,7 @@ def test_a_pod_goes_when_its_node_no_longer_matches_what_it_requires():
         pod("selects", nodeSelector={"zone": "y"}), pod("finished", status={"phase": "Failed"}, **required("y")),
     ]
     found = cycle(NAME, {"nodeAffinityType": [REQUIRED]}, *nodes, *pods)
-    assert [(each.pod, each.reason) for each in found.evicted] == [
+    assert [(each.pod, each.decision.reason) for each in found.evicted] == [
         ("d/wrong", "its required node affinity does not match its node"),
     ]
 
@@ -52,7 +52,7 @@ def test_a_pod_goes_when_a_node_outweighs_its_own():
         pod("indifferent", **preferred(x=5, y=5)), pod("nowhere", **preferred(w=5)),
     ]
     found = cycle(NAME, {"nodeAffinityType": [PREFERRED]}, *nodes, *pods)
-    assert [(each.pod, each.reason) for each in found.evicted] == [
+    assert [(each.pod, each.decision.reason) for each in found.evicted] == [
         ("d/prefers-y", "its node has the weight 1 by its preferred node affinity, another one 5"),
     ]
 

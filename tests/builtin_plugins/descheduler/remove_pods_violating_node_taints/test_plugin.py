@@ -23,7 +23,7 @@ def test_active_pods_that_do_not_tolerate_a_taint_go():
     ]
     found = cycle(NAME, {}, node("a", KEEP_OUT), node("other"), *pods)
     reason = "it does not tolerate the taint dedicated=gpu:NoSchedule of its node"
-    assert [(each.pod, each.reason) for each in found.evicted] == [("d/plain", reason), ("d/other-value", reason)]
+    assert [(pod, of.reason) for pod, _, of in found.evicted] == [("d/plain", reason), ("d/other-value", reason)]
 
 
 @pytest.mark.parametrize(("args", "taint", "gone"), [
