@@ -25,7 +25,9 @@ MOST: Final = 2_000
 EXPIRES: Final = 60 * 1_000_000_000
 """The time in ns after which a request for an eviction is no longer under way."""
 _TRIES: Final = 20
-"""The most attempts to write a reservation that others forestall."""
+"""The most attempts to write a reservation, or the end of a share, that others forestall."""
+_FAULTS: Final = 20
+"""The most requests of a share that fail although nobody else changed the ledger; after them it reserves nothing."""
 LEDGER: Final = "ledger"
 """The name of the ledger among what stops evictions."""
 
@@ -177,6 +179,9 @@ class CycleLedger:
         self._counted: set[str] = set()
         self._outcomes: dict[str, bool] = {}
         """By UID, whether the evictions were made whose outcomes the ledger does not have yet."""
+        self._faults = 0
+        self._fault = Refusal(LEDGER, "")
+        """The last of the faults."""
 
     @property
     def key(self) -> tuple[int, str, int]:
@@ -194,31 +199,36 @@ class CycleLedger:
         """Reserve an eviction, or return why it must not be made; call `settle` after it.
 
         `over` returns the limit that one more eviction would exceed; `count` counts one of another replica against
-        the limits.
+        the limits. A store that fails costs a bounded number of requests, however many pods follow.
         """
-        sent, why = False, ""
-        for _ in range(_TRIES):
+        tried: str | None = None
+        why = ""
+        for _ in range(_TRIES if self._faults < _FAULTS else 0):
             try:
                 stored = self._stored = self._stored or self._store.load()
             except OSError as error:
-                return Refusal(LEDGER, f"the ledger of the replicas cannot be read: {error}")
+                return self._failed(f"read: {error}")
             ledger = stored.ledger
             if ledger.key != self._key:
                 return Refusal("cycle-over", "another cycle has begun meanwhile")
             known = next((each for each in ledger.entries if each.uid == pod.uid), None)
-            if known is not None and sent and known.by == self._identity:
+            if known is not None and tried is not None and known.by == self._identity:
                 self._counted.add(pod.uid)
                 return None  # the write without an answer was carried out
             self._count(ledger, count)
             refusal = self._refusal(known, ledger, over)
             if refusal is not None:
                 return refusal
+            if tried == stored.version:
+                self._failed(f"written: {why}")
+                if self._faults >= _FAULTS:
+                    break
             entry = LedgerEntry(pod.key, pod.uid, pod.node_name, self._identity, self._clock())
-            why, sent = self._write(ledger.with_entry(entry), stored.version), True
+            why, tried = self._write(ledger.with_entry(entry), stored.version), stored.version
             if not why:
                 self._counted.add(pod.uid)
                 return None
-        return Refusal(LEDGER, f"the ledger of the replicas cannot be written: {why}")
+        return Refusal(LEDGER, f"the ledger of the replicas cannot be written: {why}") if why else self._fault
 
     def settle(self, pod: PodInfo, *, made: bool) -> None:
         """Note the outcome of a reserved eviction; False gives it back to the limits. The next write contains it."""
@@ -245,6 +255,11 @@ class CycleLedger:
             if each.uid not in self._counted:
                 self._counted.add(each.uid)
                 count(each)
+
+    def _failed(self, why: str) -> Refusal:
+        self._faults += 1
+        self._fault = Refusal(LEDGER, f"the ledger of the replicas cannot be {why}")
+        return self._fault
 
     @staticmethod
     def _refusal(known: LedgerEntry | None, ledger: Ledger, over: Callable[[], str]) -> Refusal | None:

@@ -17,11 +17,18 @@ class Store:
     text: str = field(default_factory=lambda: encoded(Ledger()))
     version: int = 1
     faults: list[tuple[Exception, bool]] = field(default_factory=list)
+    unreadable: str = ""
+    """The reason why it cannot be read; empty if it can."""
+    requests: list[str] = field(default_factory=list)
 
     def load(self) -> StoredLedger:
+        self.requests.append("load")
+        if self.unreadable:
+            raise OSError(self.unreadable)
         return StoredLedger(ledger_of(self.text), str(self.version))
 
     def save(self, ledger: Ledger, version: str) -> StoredLedger:
+        self.requests.append("save")
         fault, carried_out = self.faults.pop(0) if self.faults else (None, True)
         if carried_out:
             if version != str(self.version):

@@ -18,6 +18,7 @@ from koordpolicy.engine.descheduler.ledger import (
     CycleLedger,
     Ledger,
     LedgerEntry,
+    StoredLedger,
     encoded,
     ledger_of,
     owner_of,
@@ -124,6 +125,35 @@ def test_a_ledger_that_cannot_be_written_refuses_with_the_reason():
     assert one.reserve(info("x")) == Refusal(
         "ledger", "the ledger of the replicas cannot be written: forbidden: no")
     assert entries(store) == []
+
+
+@pytest.mark.parametrize(("fault", "refused"), [
+    ("write", "the ledger of the replicas cannot be written: forbidden: no"),
+    ("read", "the ledger of the replicas cannot be read: there was no answer"),
+])
+def test_a_store_that_fails_costs_a_share_as_many_requests_however_many_pods_follow(fault: str, refused: str):
+    def requests(pods: int) -> int:
+        store, one, _ = two()
+        store.faults, store.requests = [(OSError("forbidden: no"), False)] * 1_000, []
+        store.unreadable = "there was no answer" if fault == "read" else ""
+        assert [one.reserve(info(f"x{number}")) for number in range(pods)] == [Refusal("ledger", refused)] * pods
+        return len(store.requests)
+
+    assert requests(30) == requests(300) < 60
+
+
+def test_a_replica_that_others_forestall_again_and_again_reserves_for_every_pod():
+    store, one, other = two(most=1_000)
+    save, forestalled = store.save, iter(range(200))
+
+    def after_the_other(ledger: Ledger, version: str) -> StoredLedger:
+        if ledger.entries[-1].by == "one" and next(forestalled, 0) % 10:
+            other.reserve(info(f"y{len(store.ledger.entries)}"))
+        return save(ledger, version)
+
+    store.save = after_the_other
+    assert [one.reserve(info(f"x{number}")) for number in range(20)] == [None] * 20
+    assert Counter(by for _, by, _ in entries(store)) == {"one": 20, "two": 171}
 
 
 def test_what_a_dead_replica_reserved_counts_until_it_expires():
