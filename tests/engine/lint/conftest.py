@@ -9,6 +9,7 @@ import pytest
 from koordpolicy.engine.compile import Compiled, compile_documents
 from koordpolicy.engine.documents import load, read
 from koordpolicy.engine.lint import LintConfiguration, LintFinding, Whole, check, subjects, suites
+from koordpolicy.engine.lint.edits import apply
 from koordpolicy.engine.source import Source
 
 Check = Callable[..., tuple[LintFinding, ...]]
@@ -38,6 +39,13 @@ def marked(finding: LintFinding) -> str:
     assert finding.found.span is not None
     root = finding.found.span.root()
     return root.source.text[root.start : root.end]
+
+
+def mended(rule: str, text: str) -> str:
+    """Return the text with the fixes of what a rule finds."""
+    fixes = [each.found.fix for each in findings(text) if each.rule.id == rule and each.found.fix is not None]
+    edits = [edit for fix in fixes if (edit := fix()) is not None]
+    return apply(edits).get("policy.yaml", text)
 
 
 def absent(text: str) -> list[str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.lint.edits import apply
-
-from .conftest import absent, descheduler_policy, filtering, findings, scheduler_policy, scoring
+from .conftest import absent, descheduler_policy, filtering, findings, mended, scheduler_policy, scoring
 
 _RULE = "KP023"
 
@@ -14,11 +12,6 @@ _RULE = "KP023"
 def outcome(text: str) -> list[str]:
     """Return what the messages say happens on absence."""
     return [each.found.message.split("the key is absent: ")[1] for each in findings(text) if each.rule.id == _RULE]
-
-
-def mended(text: str) -> str:
-    edits = [each.found.fix() for each in findings(text) if each.rule.id == _RULE and each.found.fix is not None]
-    return apply(each for each in edits if each is not None).get("policy.yaml", text)
 
 
 @pytest.mark.parametrize(("policy", "filter_", "score"), [
@@ -53,7 +46,7 @@ def test_it_is_said_what_happens_in_the_other_frameworks():
      "pod.metadata.?annotations[?'a/b'].orValue('').startsWith('x') || nodeInfo.pods > 3"),
 ])
 def test_a_read_whose_neutral_value_is_clear_is_mended(before: str, after: str):
-    assert mended(filtering(before)) == filtering(after)
+    assert mended(_RULE, filtering(before)) == filtering(after)
     assert absent(filtering(after)) == []
 
 
@@ -62,16 +55,16 @@ def test_a_read_whose_neutral_value_is_clear_is_mended(before: str, after: str):
     "int(node.metadata.labels['tier']) > 3", "node.metadata.labels['pool'] in ['', 'a']",
 ])
 def test_a_read_whose_neutral_value_is_not_clear_is_left_alone(expression: str):
-    assert mended(filtering(expression)) == filtering(expression)
+    assert mended(_RULE, filtering(expression)) == filtering(expression)
     assert len(absent(filtering(expression))) == 1
 
 
 def test_a_mended_read_keeps_the_quotes_of_its_yaml_scalar():
     text = scheduler_policy("filter:\n- {name: it, expression: 'node.metadata.labels[\"pool\"] != \"a\"'}")
-    assert mended(text) == text.replace(
+    assert mended(_RULE, text) == text.replace(
         'node.metadata.labels["pool"]', 'node.metadata.?labels[?"pool"].orValue("")',
     )
-    assert absent(mended(text)) == []
+    assert absent(mended(_RULE, text)) == []
 
 
 def test_a_group_without_rows_is_mended_where_nothing_is_its_sum():
@@ -82,6 +75,6 @@ def test_a_group_without_rows_is_mended_where_nothing_is_its_sum():
     zone = "aggregates.pods[nodeInfo.zone]"
     for function, expression, default in (("sum", "existingPodInfo.priority", "0"), ("count", "'true'", "0")):
         before = scheduler_policy(text.format(function, expression, zone))
-        assert mended(before) == before.replace(zone, f"aggregates.pods[?nodeInfo.zone].orValue({default})")
+        assert mended(_RULE, before) == before.replace(zone, f"aggregates.pods[?nodeInfo.zone].orValue({default})")
     before = scheduler_policy(text.format("max", "existingPodInfo.priority", zone))
-    assert (absent(before), mended(before)) == ([zone], before)
+    assert (absent(before), mended(_RULE, before)) == ([zone], before)

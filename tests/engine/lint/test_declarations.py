@@ -5,19 +5,13 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.kubernetes import well_known
-from koordpolicy.engine.lint.edits import apply
 
-from .conftest import descheduler_policy, filtering, findings, marked, scheduler_policy, scoring, told
+from .conftest import descheduler_policy, filtering, findings, marked, mended, scheduler_policy, scoring, told
 
 
 def found(rule: str, text: str) -> list[tuple[str, str, str]]:
     """Return marked text, message and help of what a rule finds."""
     return [(marked(each), each.found.message, each.found.help) for each in findings(text) if each.rule.id == rule]
-
-
-def mended(rule: str, text: str) -> str:
-    edits = [each.found.fix() for each in findings(text) if each.rule.id == rule and each.found.fix is not None]
-    return apply(each for each in edits if each is not None).get("policy.yaml", text)
 
 
 # -- misspelt keys -----------------------------------------------------------------------------------------------------

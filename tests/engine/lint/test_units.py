@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpolicy.engine.lint.edits import apply
-
-from .conftest import descheduler_policy, filtering, findings, marked, scheduler_policy, scoring
+from .conftest import descheduler_policy, filtering, findings, marked, mended, scheduler_policy, scoring
 
 _RULE = "KP022"
 
@@ -16,11 +14,6 @@ _RULE = "KP022"
 def wrong(text: str) -> list[tuple[str, str, str]]:
     """Return marked text, message and help of what the rule finds."""
     return [(marked(each), each.found.message, each.found.help) for each in findings(text) if each.rule.id == _RULE]
-
-
-def mended(text: str) -> str:
-    edits = [each.found.fix() for each in findings(text) if each.rule.id == _RULE and each.found.fix is not None]
-    return apply(each for each in edits if each is not None).get("policy.yaml", text)
 
 
 @pytest.mark.parametrize("expression", [
@@ -254,7 +247,7 @@ def test_a_message_names_the_unit_and_the_value_in_readable_terms(expression: st
     ("nodeInfo.gpuFree >= 4", "nodeInfo.gpuFree >= 4000"),
 ])
 def test_a_number_whose_unit_is_clear_is_mended(before: str, after: str):
-    assert mended(filtering(before)) == filtering(after)
+    assert mended(_RULE, filtering(before)) == filtering(after)
     assert wrong(filtering(after)) == []
 
 
@@ -262,7 +255,7 @@ def test_a_number_whose_unit_is_clear_is_mended(before: str, after: str):
     "allocatable.memory - usage.memory > 16", "usage.memory < 0.85", "usage.cpu > 0.5", "usage.cpu < requested.memory",
 ])
 def test_what_may_be_meant_in_two_ways_is_not_mended(expression: str):
-    assert mended(filtering(expression)) == filtering(expression)
+    assert mended(_RULE, filtering(expression)) == filtering(expression)
     assert wrong(filtering(expression)) != []
 
 
@@ -274,7 +267,7 @@ def test_a_param_is_taken_as_it_is_written_and_named_and_left_alone():
         "params.most", "a percentage is compared with 0.6: that is 0.6 of 100 (`params.most` is 0.6)",
         "did you mean 60?",
     )]
-    assert mended(text) == text
+    assert mended(_RULE, text) == text
 
 
 def test_a_variable_an_aggregate_and_a_loop_variable_count_what_their_expressions_do():
