@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 import yaml
 
 from koordpolicy.engine.cli import main
@@ -100,6 +101,7 @@ def test_a_role_without_rules_says_so_and_there_is_none_for_other_frameworks(cap
     assert "`--role` goes without `--framework qos`: it is the role of the scheduler" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("own_declared_kinds")
 def test_a_kind_of_a_plugin_is_named_with_its_resource_and_its_rights_are_in_the_role(capsys):
     own = Read("ReadsFreeze", fields=field_paths("spec"), group="example.com", version="v1", plural="freezes")
     plugin = replace(patching(Write("ReadsFreeze", field_paths("status.last"))), reads=(own, Read("Pod")))

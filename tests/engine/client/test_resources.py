@@ -7,6 +7,7 @@ import pytest
 from koordpolicy.engine.client.resources import BY_KIND, ApiResource, declare, declared_kinds
 
 WIDGET = ApiResource("DeclaredWidget", "example.com", "v1", "declaredwidgets")
+pytestmark = pytest.mark.usefixtures("own_declared_kinds")
 
 
 def test_a_declared_kind_is_known_from_then_on_and_may_be_declared_again():

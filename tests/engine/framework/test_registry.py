@@ -112,6 +112,7 @@ def test_readers_see_whole_registries_while_another_thread_swaps() -> None:
     assert live.registry.generation == 300
 
 
+@pytest.mark.usefixtures("own_declared_kinds")
 def test_a_kind_that_two_plugins_serve_at_different_places_is_refused() -> None:
     def reading(name: str, group: str) -> Plugin:
         return replace(plugin(name), reads=(Read("RegistryWidget", group=group, version="v1", plural="widgets"),))
