@@ -124,7 +124,7 @@ def roles(name: str, account: str, cluster: list[dict[str, Any]], own: list[dict
 class _Plain(yaml.SafeDumper):
     """Writes repeated objects in full, and template actions without quotes."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
         """Return true."""
         return True
 

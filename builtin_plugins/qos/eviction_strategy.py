@@ -261,7 +261,7 @@ class EvictionStrategy(ABC):
             for each in result.evictions
         )
 
-    def recover(self, readings: Readings) -> Sequence[Adjustment]:  # noqa: ARG002 - a strategy is given readings
+    def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Return nothing: an eviction cannot be reverted."""
         return ()
 

@@ -47,5 +47,5 @@ def text() -> str:
 class _Dumper(yaml.SafeDumper):
     """Writes what stands in several places each time, instead of an alias."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True

@@ -42,8 +42,8 @@ class PredictedEviction:
 class _Settled(SourceStreaks):
     """A history in which every source has been the same for any duration."""
 
-    def observe(  # the parameters of the protocol
-        self, profile: str, item: str, node: str, *, source: bool, now: int, timeout: int,  # noqa: ARG002
+    def observe(
+        self, profile: str, item: str, node: str, *, source: bool, now: int, timeout: int,  # noqa: ARG002 - the base's
     ) -> int:
         """Return the cycles in a row."""
         return 2**31 if source else 0

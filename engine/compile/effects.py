@@ -156,7 +156,7 @@ def _percentage(name: str, expression: Expression | None, expressions: Expressio
     return program
 
 
-def _cgroup(effect: CgroupFile, spec: QoSSpec, expressions: Expressions) -> CgroupProgram | None:  # noqa: ARG001
+def _cgroup(effect: CgroupFile, spec: QoSSpec, expressions: Expressions) -> CgroupProgram | None:  # noqa: ARG001 - one signature for the table
     value = expressions.program(effect.value, Slot.SETTING, (INT, STRING))
     return None if value is None else CgroupProgram(effect.file, value)
 

@@ -219,11 +219,11 @@ class Nothing:
         """Nothing waits."""
         return ()
 
-    def allow(self, key: str, plugin: str) -> bool:  # noqa: ARG002
+    def allow(self, key: str, plugin: str) -> bool:  # noqa: ARG002 - the protocol's
         """Nothing waits."""
         return False
 
-    def reject(self, key: str, plugin: str, message: str) -> bool:  # noqa: ARG002
+    def reject(self, key: str, plugin: str, message: str) -> bool:  # noqa: ARG002 - the protocol's
         """Nothing waits."""
         return False
 
@@ -234,7 +234,7 @@ class Nothing:
         """Nothing waits."""
         return ()
 
-    def nominated(self, node: str) -> tuple[PodInfo, ...]:  # noqa: ARG002
+    def nominated(self, node: str) -> tuple[PodInfo, ...]:  # noqa: ARG002 - the protocol's
         """Nothing is nominated."""
         return ()
 
@@ -245,7 +245,7 @@ class Nothing:
         """Nothing is nominated."""
 
     def patch(
-        self, original: Mapping[str, Any], modified: Mapping[str, Any],  # noqa: ARG002
+        self, original: Mapping[str, Any], modified: Mapping[str, Any],  # noqa: ARG002 - the protocol's
     ) -> Mapping[str, Any] | None:
         """Nothing is written."""
         return None

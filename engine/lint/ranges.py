@@ -543,7 +543,7 @@ def _add(a: Range, b: Range, *, whole: bool) -> Range:  # noqa: ARG001 - one sha
     return Range(a.low + b.low, a.high + b.high, unit=_shared_unit(a, b))
 
 
-def _subtract(a: Range, b: Range, *, whole: bool) -> Range:  # noqa: ARG001
+def _subtract(a: Range, b: Range, *, whole: bool) -> Range:  # noqa: ARG001 - one signature for all operators
     return Range(a.low - b.high, a.high - b.low, unit=_shared_unit(a, b))
 
 
@@ -551,7 +551,7 @@ def _shared_unit(a: Range, b: Range) -> str:
     return a.unit if a.unit == b.unit else ""
 
 
-def _multiply(a: Range, b: Range, *, whole: bool) -> Range:  # noqa: ARG001
+def _multiply(a: Range, b: Range, *, whole: bool) -> Range:  # noqa: ARG001 - one signature for all operators
     products = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
     scale = b if a.unit else a
     unit = (a.unit or b.unit) if scale.constant and scale.low >= 1 else ""

@@ -309,7 +309,7 @@ class FileEvents:
         changed = self._changed
 
         class Handler(events.FileSystemEventHandler):
-            def on_any_event(self, event: events.FileSystemEvent) -> None:  # noqa: ARG002
+            def on_any_event(self, event: events.FileSystemEvent) -> None:  # noqa: ARG002 - watchdog's signature
                 changed()
 
         if self._observer is None:

@@ -26,7 +26,7 @@ class FakeExecutor:
     originals: dict[str, str] = field(default_factory=dict)
     """The journal: the text of each changed file before its first change."""
 
-    def apply(self, adjustments: Sequence[Adjustment], now: int = 0) -> Sequence[AdjustmentResult]:  # noqa: ARG002
+    def apply(self, adjustments: Sequence[Adjustment], now: int = 0) -> Sequence[AdjustmentResult]:
         """Write the files of the adjustments."""
         self.applied += adjustments
         return tuple(
@@ -37,7 +37,7 @@ class FakeExecutor:
         """Return the files that were changed and not restored."""
         return frozenset(self.originals)
 
-    def restore(self, now: int = 0, paths: Iterable[str] | None = None) -> Sequence[FileWriteResult]:  # noqa: ARG002
+    def restore(self, now: int = 0, paths: Iterable[str] | None = None) -> Sequence[FileWriteResult]:
         """Write the original texts of these files, or of all; a file's path is its logical name."""
         found = []
         for name in sorted(self.originals) if paths is None else sorted(set(paths) & self.originals.keys()):
@@ -65,7 +65,7 @@ class FakePodEvictor:
     evicted: list[tuple[str, str]] = field(default_factory=list)
     refusing: frozenset[str] = frozenset()
 
-    def evict(self, pod: PodInfo, reason: str, message: str = "") -> bool:  # noqa: ARG002
+    def evict(self, pod: PodInfo, reason: str, message: str = "") -> bool:
         """Record an eviction; return False for a pod that stays."""
         if pod.key in self.refusing:
             return False

@@ -111,7 +111,7 @@ class ExpressionCoverage:
 
     _seen: dict[_Key, int] = field(default_factory=dict)
 
-    def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:  # noqa: ARG002
+    def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:
         """Record the evaluated nodes of the expression, and their values."""
         observe(program.checked, bindings, self._note)
 

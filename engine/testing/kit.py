@@ -228,7 +228,7 @@ class FakeWaiting:
         """Return the keys of the pods that wait."""
         return tuple(self.held)
 
-    def allow(self, key: str, plugin: str) -> bool:  # noqa: ARG002 - one plugin holds them
+    def allow(self, key: str, plugin: str) -> bool:
         """Allow a pod."""
         if key not in self.held:
             return False
@@ -236,7 +236,7 @@ class FakeWaiting:
         self.allowed.append(key)
         return True
 
-    def reject(self, key: str, plugin: str, message: str) -> bool:  # noqa: ARG002 - one plugin holds them
+    def reject(self, key: str, plugin: str, message: str) -> bool:
         """Reject a pod."""
         if key not in self.held:
             return False
@@ -345,26 +345,26 @@ class FakeEvictor:
         """Return why the pod must stay, or None."""
         return Refusal("veto", self.vetoes[pod.key]) if pod.key in self.vetoes else None
 
-    def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:  # noqa: ARG002 - nothing stops a pod just now
+    def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
         """Return None."""
         return None
 
-    def passes_template(self, pod: PodInfo, *, now: bool) -> bool:  # noqa: ARG002 - the protocol's
+    def passes_template(self, pod: PodInfo, *, now: bool) -> bool:
         """Return whether nothing is vetoed, or with `now` True."""
         return now or not self.vetoes
 
-    def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:  # noqa: ARG002 - the reason is noted
+    def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Record an eviction, unless the limit is reached."""
         if self.limit is not None and len(self.evicted) >= self.limit:
             return False
         self.evicted[pod.key] = reason
         return True
 
-    def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:  # noqa: ARG002
+    def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
         """Record that a candidate stays."""
         self.kept[pod.key] = refusal.message
 
-    def observe(self, node: str, role: str, message: str = "") -> None:  # noqa: ARG002
+    def observe(self, node: str, role: str, message: str = "") -> None:
         """Record a node's role."""
         self.observed[node] = role
 
@@ -372,12 +372,12 @@ class FakeEvictor:
         """Record that a rule failed."""
         self.failures.append((rule, subject, message))
 
-    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any], message: str) -> bool:  # noqa: ARG002
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any], message: str) -> bool:
         """Record a change of an object: its name, and what is changed."""
         self.changes.append((str(original["metadata"]["name"]), message))
         return True
 
-    def node_limit_exceeded(self, node: str) -> bool:  # noqa: ARG002 - there is one limit for all
+    def node_limit_exceeded(self, node: str) -> bool:
         """Return whether the limit is reached."""
         return self.limit is not None and len(self.evicted) >= self.limit
 
@@ -427,27 +427,27 @@ class FakeReadings:
         """Return the object of that kind, if there is one."""
         return self._objects.get(kind)
 
-    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:  # noqa: ARG002
+    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
         """Return the node's usage."""
         return _measured(self._usage, resource, "the node")
 
-    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:  # noqa: ARG002
+    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
         """Return the pod's usage."""
         return _measured(self._of_pods.get(key, {}), resource, f"the pod `{key}`")
 
     def application_usage(
-        self, name: str, resource: str, statistic: str = "last", window: int = 0,  # noqa: ARG002
+        self, name: str, resource: str, statistic: str = "last", window: int = 0,
     ) -> float:
         """Raise the error `NoMetric`: host applications are not measured."""
         return _measured({}, resource, f"the application `{name}`")
 
     def container_usage(
-        self, key: str, resource: str, statistic: str = "last", window: int = 0,  # noqa: ARG002
+        self, key: str, resource: str, statistic: str = "last", window: int = 0,
     ) -> float:
         """Return the usage of a container (`namespace/pod/container`)."""
         return _measured(self._of_containers.get(key, {}), resource, f"the container `{key}`")
 
-    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float:  # noqa: ARG002
+    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float:
         """Return the CPU of the best-effort tier; a count of samples is 1."""
         amount = _measured(self._best_effort, allocation, "the best-effort tier")
         return 1 if statistic == "count" else amount

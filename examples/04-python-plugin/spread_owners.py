@@ -15,7 +15,7 @@ class SpreadOwners:
         self._penalty = int(args.get("penalty", 50))
         handle.log.debug("each pod of the same owner costs a node %d points", self._penalty)
 
-    def score_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> int:  # noqa: ARG002
+    def score_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> int:
         """Return 100, less the penalty for each pod of the same owner on the node, but not less than 0."""
         wanted = set(_owners(pod))
         together = sum(not wanted.isdisjoint(_owners(each)) for each in snapshot.pods(row))

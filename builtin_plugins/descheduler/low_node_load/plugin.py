@@ -300,7 +300,7 @@ class LowNodeLoad:
             return
         yield Finding("state", f"no pool takes {node}")
 
-    def clears(self, snapshot: Snapshot, rows: Rows, row: int, pod: PodInfo) -> str:  # noqa: ARG002 - of nodes only
+    def clears(self, snapshot: Snapshot, rows: Rows, row: int, pod: PodInfo) -> str:
         """Return why pods would leave the node at `row`: its usage is above the thresholds of its pool."""
         if self._args.paused:
             return ""

@@ -124,7 +124,7 @@ class MigrationController:
         """Return why the pod may not be evicted now: `nodeFit` is set, and no other node takes it; or None."""
         return self._fit.pre_eviction_filter(pod, snapshot)
 
-    def avoids_node(self, pod: PodInfo) -> bool:  # noqa: ARG002 - the same for all pods
+    def avoids_node(self, pod: PodInfo) -> bool:
         """Return whether jobs reserve room on another node first."""
         return self.settings.default_mode == RESERVATION_FIRST
 

@@ -78,7 +78,7 @@ class Requested:
                     usage[name] -= 1 if name == PODS else pods[key].requests[name]
         return found
 
-    def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int]:  # noqa: ARG002 - of the protocol
+    def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int]:
         """Return a pod's requests."""
         return pod.requests
 
@@ -133,7 +133,7 @@ class Sampled:
     run: Query | None
     names: tuple[str, ...] = (METRIC_RESOURCE,)
 
-    def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:  # noqa: ARG002 - of the protocol
+    def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:
         """Return the sample of each row in percent, truncated."""
         if self.run is None:
             raise ValueError("error initializing usage client: prometheus client not initialized")
@@ -150,7 +150,7 @@ class Sampled:
                 raise ValueError(f"error getting node usage: unable to find metric entry for {snapshot.names[row]}")
         return {row: {METRIC_RESOURCE: found[snapshot.names[row]]} for row in rows}
 
-    def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int] | None:  # noqa: ARG002 - of the protocol
+    def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int] | None:
         """Return None: the query measures nodes."""
         return None
 

@@ -71,7 +71,7 @@ class BatchResource:
 
     name = "BatchResource"
 
-    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
+    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:
         self._interval = read_interval(args, default=INTERVAL_SECONDS)
         self._files = FileReconciler("batchResource")
 

@@ -69,7 +69,7 @@ class CgroupReconcile:
 
     name = "CgroupReconcile"
 
-    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
+    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:
         self._interval = read_interval(args)
         self._nodes: dict[str, _NodeState] = {}
 

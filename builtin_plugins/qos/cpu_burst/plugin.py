@@ -101,7 +101,7 @@ class CPUBurst:
 
     name = "CPUBurst"
 
-    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
+    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:
         self._args = CPUBurstArgs.of(args)
         self._nodes: dict[str, _NodeState] = {}
 

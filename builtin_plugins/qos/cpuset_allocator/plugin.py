@@ -117,7 +117,7 @@ class CPUSetAllocator:
 
     name = "CPUSetAllocator"
 
-    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
+    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:
         self._interval = read_interval(args, default=INTERVAL_SECONDS)
         self._files = FileReconciler("cpuset")
 

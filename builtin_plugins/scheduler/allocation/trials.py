@@ -32,7 +32,7 @@ class TrialOutcomes:
         self._refusals: list[Refusal] = []
         self._places: dict[Refusal, int] = {}
 
-    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - tried again when they are read
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
         """Drop the outcomes of these rows."""
         self.known[rows] = False
         if self.affinities:

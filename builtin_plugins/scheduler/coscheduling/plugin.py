@@ -97,7 +97,7 @@ class Coscheduling:
 
     # The queue
 
-    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:  # noqa: ARG002
+    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Admit one pod of a group with enough members to the queue, as the representative of the others."""
         gang, refusal = self._gang_of(pod)
         if gang is None:
@@ -138,7 +138,7 @@ class Coscheduling:
         self._finish(cycle, "all pending pods is already been attempted")
         return None
 
-    def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:  # noqa: ARG002
+    def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
         """Return no paths: changes of the cluster do not help a pod that this plugin refused.
 
         It is activated by a new member, or by another one of its group that is tried again (see `_activate`).
@@ -172,7 +172,7 @@ class Coscheduling:
         return None
 
     def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
     ) -> Refusal | OnlyNodes | Skip | None:
         """Limit the pod to its planned node, if the whole group was planned."""
         cycle = self._cycle_of(pod)
@@ -182,7 +182,7 @@ class Coscheduling:
         return OnlyNodes(frozenset((node,))) if node else Refusal("plan", "no planned pods", Code.ERROR)
 
     def find_one_node(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Plan | Refusal | Skip:
         """Plan the whole group with its first pod, if the gang requires a network topology."""
         cycle = self._cycle_of(pod)
@@ -219,8 +219,8 @@ class Coscheduling:
         return None
 
     def after_post_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
-        nomination: Nomination | None,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,
+        nomination: Nomination | None,
     ) -> None:
         """Reject the group of an unschedulable pod, if it is strict."""
         if gang_of(pod):
@@ -270,7 +270,7 @@ class Coscheduling:
         state[NetworkOrder] = by_closeness(topology, snapshot, rows, placed)
         return None
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Prefer the first nodes in that order: the first has 100, the last 0."""
         values = np.zeros(snapshot.size, np.int64)
         order: list[int] = state.get(NetworkOrder, [])
@@ -281,7 +281,7 @@ class Coscheduling:
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Do nothing."""
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Record that a member lost its node; if the gang is strict, reject all waiting members."""
         gang = self.gangs.get(gang_of(pod))
         if gang is None or pod.key not in gang.waiting:
@@ -293,7 +293,7 @@ class Coscheduling:
             self._reject(group, message)
 
     def permit(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int,
     ) -> Refusal | Wait | None:
         """Hold the pod until all gangs of its group have enough members with a node."""
         gang_id = gang_of(pod)
@@ -314,18 +314,18 @@ class Coscheduling:
         self._activate(group)
         return None
 
-    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:
         """Return whether the pod has a gang, or annotations of a former attempt."""
         return bool(gang_of(pod)) or not _OF_BINDING.isdisjoint(annotations_of(pod.object))
 
     def pre_bind(
-        self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,
     ) -> None:
         """Annotate the number of members that are bound together with the pod."""
         self._mark(pod, draft)
 
     def pre_bind_reservation(
-        self, state: CycleState, reservation: dict[str, Any], node: str,  # noqa: ARG002
+        self, state: CycleState, reservation: dict[str, Any], node: str,
     ) -> Refusal | None:
         """Annotate the number of members that become available together with the Reservation."""
         pod = reserve_pod_of(reservation)
@@ -333,7 +333,7 @@ class Coscheduling:
             self._mark(pod, reservation)
         return None
 
-    def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:  # noqa: ARG002
+    def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:
         """Take note that a member is bound."""
         gang = self.gangs.get(gang_of(pod))
         if gang is not None:

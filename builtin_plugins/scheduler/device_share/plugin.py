@@ -71,7 +71,7 @@ class DeviceShare:
         """Refuse nodes whose devices do not suffice; nodes without a Device object pass."""
         return self._filter.filter(state, pod, snapshot, rows)
 
-    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:
         """Skip pods without a device request."""
         return SKIP if self._candidates.pod_devices(state, pod, snapshot) is None else None
 
@@ -83,7 +83,7 @@ class DeviceShare:
         """Allocate the pod's devices and grant them."""
         return self._reserver.reserve(state, pod, snapshot, row)
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Remove the grant."""
         self._reserver.unreserve(state, pod)
 
@@ -97,7 +97,7 @@ class DeviceShare:
 
     # Binding cycle
 
-    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:
         """Return whether the pod has devices to record."""
         return DeviceGrant in state or self._granted.of(pod) is not None
 
@@ -119,7 +119,7 @@ class DeviceShare:
 
     # Reservations
 
-    def pre_restore(self, state: CycleState, pod: PodInfo) -> Refusal | None:  # noqa: ARG002
+    def pre_restore(self, state: CycleState, pod: PodInfo) -> Refusal | None:
         """Return None: nothing is prepared."""
         return None
 
@@ -179,7 +179,7 @@ class DeviceShare:
 
     # Queue and endpoints
 
-    def may_help(self, event: Event, pod: PodInfo) -> bool:  # noqa: ARG002 - any pod may wait for devices
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether an event may free or add devices: deleted pods, reservations, nodes, Devices, templates."""
         if event.kind in ("Device", "Reservation", "ConfigMap"):
             return True

@@ -32,7 +32,7 @@ class QuotaStatus:
         self._right: dict[str, tuple[Mapping[str, Any], Mapping[str, ResourceList]]] = {}
         """The objects that say these amounts, by key: neither is written out again while both stay."""
 
-    def run(self, now: int) -> None:  # noqa: ARG002 - all controllers are run like this
+    def run(self, now: int) -> None:
         """Write changed statuses; a resource that is missing there and 0 here is not a change."""
         snapshot = self._handle.snapshot()
         before, self._right = self._right, {}

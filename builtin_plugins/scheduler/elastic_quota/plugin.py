@@ -104,7 +104,7 @@ class ElasticQuota:
     # The scheduling cycle
 
     def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
     ) -> Refusal | OnlyNodes | Skip | None:
         """Reject the pod if its quota has not enough left for it."""
         found = self.quota_of(pod)
@@ -180,7 +180,7 @@ class ElasticQuota:
                 yield pod, sign
 
     def post_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,
     ) -> Nomination | Refusal | None:
         """Preempt pods of the same quota with lower priority."""
         found = self.quota_of(pod)
@@ -198,7 +198,7 @@ class ElasticQuota:
             and not (self._args.spare_default and quota[1] == DEFAULT) and quota == self.quota_of(pod)
         )
 
-    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Add the pod to the usage of its quota, if that is known."""
         found = self.quota_of(pod)
         if found is not None and found[0] not in self.trees:
@@ -208,7 +208,7 @@ class ElasticQuota:
             self._assign(pod.key, assigned=True)
         return None
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Remove the pod from the usage of its quota."""
         self.forget_pod(pod)
 

@@ -40,7 +40,7 @@ class FragmentationGradient:
 
     name = "FragmentationGradient"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._table = FragmentTable.of([
             TypicalPod(each["cpuMilli"], each["gpuMilli"], each["gpus"], frozenset(each.get("models", ())),
                        float(each["probability"]))
@@ -69,7 +69,7 @@ class FragmentationGradient:
                 raise ValueError(f"{place}: `probability` must be a number from 0 to 1")
         return {"typicalPods": list(pods)}
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Score the nodes: 50 if the fragmentation does not change, more if it shrinks."""
         requested = pod.requests["cpu"]
         known = self._best.setdefault((pod.gpu, requested), {})
@@ -92,7 +92,7 @@ class FragmentationGradient:
             self._states = 0
         return Scores(np.array(scores, np.int64))
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
         """Return the key of the scores: they depend on the node's free cpu and devices."""
         return CacheKey((pod.requests["cpu"], pod.gpu), _PATHS, stable_for_shape=True)
 
@@ -109,7 +109,7 @@ class FragmentationGradient:
                 state[ReservedDevices] = best[1]
         return None
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Release the device, which only the cycle state records so far."""
         state.pop(ReservedDevices, None)
 

@@ -31,10 +31,10 @@ class GpuClustering:
     name = "GpuClustering"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._kinds = Derived(_PATHS, np.int64, _kinds)
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Score the nodes; 0 everywhere for a pod without GPUs."""
         if pod.gpu is None:
             return Scores(np.zeros(snapshot.size, np.int64))

@@ -53,7 +53,7 @@ class GpuShare:
             raise ValueError(f"`select` is `{checked['select']}`, expected `best` or `random`")
         return {"select": "best", **checked}
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes without enough devices of an accepted model with the requested share free."""
         request = pod.gpu
         if request is None:
@@ -77,7 +77,7 @@ class GpuShare:
 
         return Answer(passed, explain, reasons=reasons, codes=codes)
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
         """Return the dependencies: the pod's device request, and the node's devices."""
         request = pod.gpu
         if request is None:
@@ -120,7 +120,7 @@ class GpuShare:
         state[ReservedDevices] = chosen
         return None
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Release the devices, which only the cycle state records so far."""
         state.pop(ReservedDevices, None)
 

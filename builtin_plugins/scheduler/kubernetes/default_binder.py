@@ -21,7 +21,7 @@ class DefaultBinder:
     sends_annotations = True
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._client = handle.client
         self._async_client = handle.client if isinstance(handle.client, AsyncBinder) else None
         self.thread_safe = self._async_client is None

@@ -22,11 +22,11 @@ class DefaultPreBind:
     thread_safe = True
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._client = handle.client
 
     def apply_patch(
-        self, state: CycleState, original: Mapping[str, Any], modified: Mapping[str, Any],  # noqa: ARG002
+        self, state: CycleState, original: Mapping[str, Any], modified: Mapping[str, Any],
     ) -> Refusal | Skip | None:
         """Patch the object if it differs, without its status.
 

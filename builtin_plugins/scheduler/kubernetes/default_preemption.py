@@ -75,7 +75,7 @@ class DefaultPreemption:
         return given
 
     def post_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,
     ) -> Nomination | Refusal:
         """Return the node with the fewest and least important victims, or why preemption does not help."""
         return make_room(

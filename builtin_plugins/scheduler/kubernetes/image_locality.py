@@ -65,7 +65,7 @@ class ImageLocality:
             raise ValueError(f"`sizes` is `{sizes}`: choose one of {', '.join(_SIZES)}")
         return {"sizes": sizes}
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Score the nodes."""
         images = self._images_of(pod)
         held = self._images.of(snapshot)
@@ -79,7 +79,7 @@ class ImageLocality:
     def _images_of(self, pod: PodInfo) -> PodImages:
         return images_of(pod, volumes=self._volumes)
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:
         """Return the dependencies of the scores: the pod's images, and the images on all nodes."""
         return CacheKey(self._images_of(pod), frozenset(), _cluster_wide, stable_for_shape=True)
 

@@ -81,7 +81,7 @@ class InterPodAffinity:
 
     # Filter
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:  # noqa: ARG002
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods without required terms that no running pod's anti-affinity selects."""
         pods = pod_counts(snapshot)
         kind = pods.kind_of(pod)
@@ -91,7 +91,7 @@ class InterPodAffinity:
             return None
         return None if self._about(pods, kind).keeping_apart else SKIP
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes by the pod's required terms, and by the anti-affinity of running pods."""
         pods = pod_counts(snapshot)
         kind = pods.kind_of(pod)
@@ -166,7 +166,7 @@ class InterPodAffinity:
     # Score
 
     def pre_score(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Skip | None:
         """Skip pods without preferred terms that no running pod's terms match."""
         pods = pod_counts(snapshot)
@@ -175,7 +175,7 @@ class InterPodAffinity:
             return None
         return SKIP if self._ignores_existing or not self._about(pods, kind).drawing else None
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Prefer nodes by the weights of the preferred terms, the pod's own and those of the pods that run."""
         pods = pod_counts(snapshot)
         kind = pods.kind_of(pod)

@@ -55,7 +55,7 @@ class NodeAffinity:
 
     name = "NodeAffinity"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         added: Json = args.get("addedAffinity") or {}
         required = added.get(REQUIRED)
         self._added = None if required is None else pod_that_requires(required.get("nodeSelectorTerms") or ())
@@ -83,7 +83,7 @@ class NodeAffinity:
         return given
 
     def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
     ) -> Refusal | OnlyNodes | Skip | None:
         """Skip pods that accept any node; limit the nodes of those that name them."""
         spec = pod.object.get("spec") or {}
@@ -102,7 +102,7 @@ class NodeAffinity:
             return None
         return OnlyNodes(frozenset(names)) if names else Refusal("affinity", _CONFLICT, Code.UNRESOLVABLE)
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes that the node selector, the required affinity or the added one does not match."""
         own = self._selection.of(pod.object, snapshot)
         added = self._selection.of(self._added, snapshot) if self._added is not None else None
@@ -122,12 +122,12 @@ class NodeAffinity:
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
     def pre_score(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Skip | None:
         """Skip pods without preferences."""
         return None if self._preferred(pod) else SKIP_SHAPE
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Add up the weights of the preferred terms that match the node; the highest sum becomes 100."""
         preferred = self._preferred(pod)
         if not preferred:
@@ -150,7 +150,7 @@ class NodeAffinity:
         own: Sequence[Json] = node_affinity(pod.object.get("spec") or {}).get(PREFERRED) or ()
         return [*self._added_preferred, *own] if self._added_preferred else own
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
         """Return the dependencies of the filter: the node selector and the required affinity."""
         if point is not Point.FILTER:
             return None

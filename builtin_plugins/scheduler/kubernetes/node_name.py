@@ -26,10 +26,10 @@ class NodeName:
     name = "NodeName"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._refusal = Refusal("node-name", _REASON, Code.UNRESOLVABLE)
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse all nodes except the named one."""
         if not pod.node_name:
             return Answer(np.ones(snapshot.size, np.bool_))
@@ -40,7 +40,7 @@ class NodeName:
         return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:
         """Return the dependencies of the filter: the name."""
         return CacheKey(pod.node_name, _PATHS, stable_for_shape=True, refusal=self._refusal)
 

@@ -26,14 +26,14 @@ class NodePorts:
     name = "NodePorts"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._refusal = Refusal("ports", _REASON)
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Skip | None:  # noqa: ARG002
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Skip | None:
         """Skip pods without host ports."""
         return None if pod_counts(snapshot).kind_of(pod).ports else SKIP_SHAPE
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes where another pod has one of the ports."""
         pods = pod_counts(snapshot)
         requested = pods.kind_of(pod).ports

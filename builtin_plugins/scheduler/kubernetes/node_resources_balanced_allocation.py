@@ -63,11 +63,11 @@ class NodeResourcesBalancedAllocation:
             seen.add(each["name"])
         return {"resources": resources}
 
-    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:
         """Skip pods that request none of the resources: they would all go to one node."""
         return None if any(self._requests(pod)) else SKIP_SHAPE
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Score the nodes: the less the shares of the resources differ, the higher.
 
         The balance is 100 minus the standard deviation of the shares in percent, truncated to an integer. The score is
@@ -76,7 +76,7 @@ class NodeResourcesBalancedAllocation:
         """
         return Scores(self._scores(self._requests(pod), snapshot, rows))
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:
         """Return the dependencies: the pod's requests, and the nodes' allocatable and requested amounts."""
         requests = self._requests(pod)
         return CacheKey(requests, _PATHS, vectorized=partial(self._scores, requests), stable_for_shape=True)

@@ -47,7 +47,7 @@ class NodeResourcesFit:
 
     name = "NodeResourcesFit"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._ignored = frozenset(args.get("ignoredResources", ()))
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups", ()))
         strategy = with_defaults(args.get("scoringStrategy"))
@@ -74,7 +74,7 @@ class NodeResourcesFit:
             "scoringStrategy.requestedToCapacityRatio": f"`scoringStrategy.type` is `{kind}`, not `{RATIO}`",
         }
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes on which a request exceeds the free amount (allocatable less the requests of the pods there)."""
         required = self._requests(pod)
 
@@ -93,11 +93,11 @@ class NodeResourcesFit:
 
         return Answer(_fits(required, snapshot, rows), explain, reasons=reasons, codes=codes)
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Score the nodes by their utilization with the pod; containers without requests count default amounts."""
         return Scores(self._scores(self._counted(pod), snapshot, rows))
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:
         """Return the dependencies: the pod's requests, and the node's allocatable and requested resources."""
         if point is Point.FILTER:
             required = self._requests(pod)

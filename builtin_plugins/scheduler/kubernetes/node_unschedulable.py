@@ -30,11 +30,11 @@ class NodeUnschedulable:
     name = "NodeUnschedulable"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._cordoned = Derived(_PATHS, np.bool_, _is_cordoned, distinct=True)
         self._refusal = Refusal("unschedulable", _REASON, Code.UNRESOLVABLE)
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse the cordoned nodes."""
         cordoned = self._cordoned.of(snapshot)
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
@@ -43,7 +43,7 @@ class NodeUnschedulable:
         return Answer(~cordoned, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:
         """Return the dependencies of the filter: whether the pod tolerates the taint."""
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
         return CacheKey(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, stable_for_shape=True,

@@ -34,19 +34,19 @@ class NodeVolumeLimits:
     name = "NodeVolumeLimits"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._refusal = Refusal("volumes", _REASON)
         self._held = Derived(_PODS, np.object_, _volumes_on)
         self._limits: dict[str, NDArray[np.int64]] = {}
         self._limits_of: object = None
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:  # noqa: ARG002
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods without claims."""
         if not pod.object["spec"].get("volumes") or not any(True for _ in claims_of(pod)):
             return SKIP_SHAPE
         return None
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes on which the volumes of a driver would exceed its limit."""
         fault = _fault(pod, snapshot)
         if fault is not None:

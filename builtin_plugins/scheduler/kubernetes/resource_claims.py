@@ -23,7 +23,7 @@ class ResourceClaims:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         pass
 
-    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:  # noqa: ARG002
+    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return a refusal of a pod with claims, or None."""
         claims = (pod.object.get("spec") or {}).get("resourceClaims")
         return Refusal("claims", _MESSAGE, Code.UNRESOLVABLE) if claims else None

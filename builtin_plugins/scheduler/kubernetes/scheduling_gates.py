@@ -24,7 +24,7 @@ class SchedulingGates:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         pass
 
-    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:  # noqa: ARG002
+    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return a refusal with the pod's gates, or None."""
         gates = [str(each.get("name", "")) for each in (pod.object.get("spec") or {}).get("schedulingGates") or ()]
         if not gates:

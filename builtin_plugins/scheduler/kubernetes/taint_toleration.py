@@ -37,14 +37,14 @@ class TaintToleration:
     name = "TaintToleration"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._tolerated = Derived(_PATHS, np.bool_, distinct=True)
         self._soft = Derived(_PATHS, np.int64, distinct=True)
         self._has_soft = Derived(_PATHS, np.bool_, lambda view, row: bool(_soft_taints(view, row)), distinct=True)
         self._normalized: dict[int, tuple[NDArray[np.int64], dict[int, NDArray[np.int64]]]] = {}
         self._any_soft, self._any_untolerated = _AnyOf(), _AnyOf()
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
         passed = self._tolerated.of(
             snapshot, _question(pod), lambda view, row: untolerated(pod.object, view.node(row)) is None,
@@ -57,7 +57,7 @@ class TaintToleration:
         return Answer(passed, explain, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Prefer nodes with few PreferNoSchedule taints that the pod does not tolerate: 100 for none."""
         counts = self._counts(pod, snapshot)
         return Scores(self._normalize(counts, rows), raw={"": counts})

@@ -40,7 +40,7 @@ class VolumeZone:
     name = "VolumeZone"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._refusal = Refusal("zones", _REASON, Code.UNRESOLVABLE)
         self._inside = Derived(_PATHS, np.bool_, distinct=True)
 
@@ -56,7 +56,7 @@ class VolumeZone:
         state[VolumeZone] = found
         return None
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes with another zone or region than a volume; a node without these labels is in all of them."""
         found = state.get(VolumeZone)
         if found is None:

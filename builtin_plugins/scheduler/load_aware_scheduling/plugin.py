@@ -128,7 +128,7 @@ class _Period:
     plain: bool = False
     """True if all nodes have a valid metric, and the same thresholds."""
 
-    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - of all nodes together
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
         """Invalidate the period."""
         self.since = self.until = 0
 
@@ -143,7 +143,7 @@ class LoadAwareScheduling:
     name = "LoadAwareScheduling"
     check_args = staticmethod(check_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._args = convert(default_args(args))
         self._names = self._args.resources
         self._lifetime = min(self._args.expiration_seconds * NANOSECONDS, _LONGEST_LIFETIME)
@@ -165,7 +165,7 @@ class LoadAwareScheduling:
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
 
-    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:
         """Return the dependencies: the pod's estimate, and the usage that is compared; valid until a metric expires."""
         if point is Point.FILTER and _is_of_daemon_set(pod):
             return CacheKey((), _READ, self._epoch, stable_for_shape=True)
@@ -173,7 +173,7 @@ class LoadAwareScheduling:
         answer = partial(self._passed if point is Point.FILTER else self._scored, expected)
         return CacheKey((expected.prod, *self._cache.estimate(pod)), _READ, self._epoch, answer, stable_for_shape=True)
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes whose usage, with the pod's estimate, would be above a threshold, and expired metrics."""
         if _is_of_daemon_set(pod):
             return Answer(np.ones(len(rows), np.bool_))
@@ -208,7 +208,7 @@ class LoadAwareScheduling:
         return Answer(load.passed, explain, reasons=reasons,
                       codes=lambda refused: {Code.UNSCHEDULABLE: refused}, brief=reasons)
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Prefer the nodes with the smallest expected usage; 0 without a metric, or with an expired one."""
         return Scores(self._scored(self._expected(pod), snapshot, rows))
 
@@ -236,12 +236,12 @@ class LoadAwareScheduling:
             if found:
                 yield from edits(found)
 
-    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Record the time of the placement; never refuses."""
         self._cache.assign(snapshot.names[row], pod, snapshot.now)
         return None
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Drop the record of the placement."""
         if row >= 0:  # a deleted node has no cached values
             self._cache.unassign(snapshot.names[row], pod)

@@ -59,7 +59,7 @@ class NodeNUMAResource:
 
     # Scheduling cycle
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:  # noqa: ARG002
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Read the pod's request; skip pods that request no resources."""
         request = read_numa_request(pod, self._args, self.name)
         if isinstance(request, Refusal):
@@ -74,7 +74,7 @@ class NodeNUMAResource:
             return RowRefusals(snapshot.size, rows).answer()
         return self._filter.filter(state, pod, snapshot, rows, request)
 
-    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:
         """Skip pods that request no resources."""
         return SKIP if self._request(state, pod) is None else None
 
@@ -106,7 +106,7 @@ class NodeNUMAResource:
         self._granted.give(pod, grant)
         return None
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Remove the grant."""
         state.pop(CpuGrant, None)
         self.forget_pod(pod)
@@ -117,7 +117,7 @@ class NodeNUMAResource:
 
     # Binding cycle
 
-    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:
         """Return whether the pod has an allocation to record."""
         return CpuGrant in state or self._granted.of(pod) is not None
 
@@ -137,12 +137,12 @@ class NodeNUMAResource:
 
     # Reservations
 
-    def pre_restore(self, state: CycleState, pod: PodInfo) -> Refusal | None:  # noqa: ARG002
+    def pre_restore(self, state: CycleState, pod: PodInfo) -> Refusal | None:
         """Return None: nothing is prepared."""
         return None
 
     def restore(
-        self, state: CycleState, pod: PodInfo, matched: Sequence[Any], unmatched: Sequence[Any], node: str,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, matched: Sequence[Any], unmatched: Sequence[Any], node: str,
     ) -> Refusal | None:
         """Store the node's reservations in the cycle state."""
         note_restored(state, matched, unmatched, node)
@@ -177,7 +177,7 @@ class NodeNUMAResource:
 
     # Queue and endpoints
 
-    def may_help(self, event: Event, pod: PodInfo) -> bool:  # noqa: ARG002 - any pod may wait for cpus
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether an event may free or add cpus or NUMA amounts: deleted pods and reservations, nodes."""
         if event.kind in ("Pod", "Reservation"):
             return event.new is None or (event.old_pod is not None and event.old_pod.node_name != "")

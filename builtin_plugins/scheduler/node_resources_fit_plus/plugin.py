@@ -76,13 +76,13 @@ class NodeResourcesFitPlus:
     name = "NodeResourcesFitPlus"
     check_args = staticmethod(check_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._strategies = {
             name: ResourceStrategy(each.get("type") or "", each.get("weight") or 0)
             for name, each in (args.get("resources") or {}).items()
         }
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Score the nodes by the weighted mean over the resources that are requested and have a strategy."""
         total: NDArray[np.int64] = np.zeros(snapshot.size, np.int64)
         weights = 0

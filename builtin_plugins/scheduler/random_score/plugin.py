@@ -33,7 +33,7 @@ class RandomScore:
         """Return the arguments; raises `ValueError` for unknown ones."""
         return check_fields(args, {"seed": int})
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Give 100 to one of the rows and 0 to the others."""
         values = np.zeros(snapshot.size, np.int64)
         values[rows[self._random.randrange(len(rows))]] = HIGHEST_SCORE

@@ -151,7 +151,7 @@ class Reservation:
         return self._nominations.filter_nominated(state, pod, info, snapshot, row)
 
     def score_reservation(
-        self, state: CycleState, pod: PodInfo, reservation: ReservationInfo, snapshot: Snapshot, row: int,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, reservation: ReservationInfo, snapshot: Snapshot, row: int,
     ) -> int:
         """Return the utilization of the reservation with the pod, 0 to 100."""
         return score(pod.requests, reservation.allocated(snapshot.row(row)), reservation.allocatable)
@@ -201,7 +201,7 @@ class Reservation:
             return Refusal("affinity", NO_AFFINITY)
         return None
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Undo `reserve`, and remove the annotation from the pod's object if the pod is not bound."""
         self._release(state.get(PreAllocationChoice, PreAllocationChoice()).pods if is_reserve_pod(pod) else (pod,))
         state.pop(PreAllocationChoice, None)
@@ -225,11 +225,11 @@ class Reservation:
         for each in pods:
             self.cache.forget(each)
 
-    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:
         """Return whether the pod uses a reservation."""
         return not is_reserve_pod(pod) and self.cache.used_by(pod) is not None
 
-    def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:  # noqa: ARG002
+    def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
         """Record the reservation in the pod's annotations."""
         info = None if is_reserve_pod(pod) else self.cache.used_by(pod)
         if info is not None:
@@ -237,12 +237,12 @@ class Reservation:
         return None
 
     def pre_bind_reservation(
-        self, state: CycleState, reservation: dict[str, Any], node: str,  # noqa: ARG002
+        self, state: CycleState, reservation: dict[str, Any], node: str,
     ) -> Deferred | None:
         """Record the Reservation in the annotations of the pods that it pre-allocates."""
         return record_in_pods(self._handle, state, reservation)
 
-    def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | Skip | Deferred:  # noqa: ARG002
+    def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | Skip | Deferred:
         """Make the Reservation of a reserve pod available on its node; skip other pods."""
         return bind_reserve_pod(self._handle, pod, node) if is_reserve_pod(pod) else SKIP
 

@@ -32,7 +32,7 @@ class ScarceResourceAvoidance:
 
     name = "ScarceResourceAvoidance"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._scarce = frozenset(args.get("resources") or ()) - {_PODS}
         self._kinds = Derived(_ALLOCATABLE, np.int64, _count_kinds)
 
@@ -41,7 +41,7 @@ class ScarceResourceAvoidance:
         """Return the arguments; raises `ValueError` for unknown ones."""
         return check_fields({name: value for name, value in args.items() if value is not None}, {"resources": list})
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Score the nodes."""
         requested = {name for name, amount in pod.requests.items() if amount > 0 and name != _PODS}
         unrequested = self._kinds.of(snapshot) - _present(snapshot, requested)

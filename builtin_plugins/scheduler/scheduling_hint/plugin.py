@@ -26,7 +26,7 @@ class SchedulingHint:
 
     name = "SchedulingHint"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._most: int = args.get("maxHintNodes", _MOST_NODES)
 
     @staticmethod
@@ -38,7 +38,7 @@ class SchedulingHint:
         return given
 
     def pre_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
     ) -> Refusal | OnlyNodes | Skip | None:
         """Limit the nodes to those that the hint names, if it names any."""
         try:
@@ -49,7 +49,7 @@ class SchedulingHint:
         return OnlyNodes(frozenset(only)) if only else SKIP
 
     def prefer_nodes(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Sequence[str] | Skip:
         """Return the considered nodes that the hint prefers."""
         preferred: Sequence[str] = state.get(SchedulingHint, ())

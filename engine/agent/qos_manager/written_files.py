@@ -38,14 +38,14 @@ def directories_of(spec: QoSSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ((ROOT,), (TIER,)) if level is None else (TIERS, (level,))
 
 
-def suppression_files(program: SuppressCPUProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001
+def suppression_files(program: SuppressCPUProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001 - one signature for the table
     """Return the files of `suppressCPU`."""
     if program.policy == "CFSQuota":
         return (FileSet.of((ROOT,), ("cpu.cfs_quota_us",)),)
     return (FileSet.of((ROOT,), ("cpuset.cpus",), (TIER, POD, CONTAINER)),)
 
 
-def burst_files(program: CPUBurstProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001
+def burst_files(program: CPUBurstProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001 - one signature for the table
     """Return the files of `cpuBurst`: all policies write them, if only to give bursts back."""
     return (FileSet.of(TIERS, (BURST_FILE, QUOTA_FILE), (POD, CONTAINER)),)
 
@@ -61,7 +61,7 @@ def cgroup_files(program: CgroupProgram, spec: QoSSpec) -> tuple[FileSet, ...]:
     return (FileSet.of(("guaranteed",) if spec.for_each is Subject.NODE else QOS_CLASS_TIERS.values(), names),)
 
 
-def resctrl_files(program: ResctrlProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001
+def resctrl_files(program: ResctrlProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001 - one signature for the table
     """Return the files of `resctrl`: the class of a subject is known when it runs, so those of all groups."""
     groups = [f"resctrl/{group}" for group in GROUPS]
     lines = [] if program.cat_range_start_percent is None and program.cat_range_end_percent is None else ["L3"]
@@ -76,7 +76,7 @@ def blkio_files(program: BlkIOProgram, spec: QoSSpec) -> tuple[FileSet, ...]:
     return (FileSet.of(tiers, (file_of(name) for name in settings_of(program)), levels, device),)
 
 
-def sysctl_files(program: SysctlProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001
+def sysctl_files(program: SysctlProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001 - one signature for the table
     """Return the file of `sysctl`."""
     return FileSet.host((KERNEL_SETTINGS[program.name].file,))
 

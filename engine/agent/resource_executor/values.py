@@ -260,12 +260,12 @@ def period_to(text: str, now: str) -> str:
     return f"{first_field(now or 'max')} {text.strip()}"
 
 
-def shares_to(text: str, now: str) -> str:  # noqa: ARG001
+def shares_to(text: str, now: str) -> str:  # noqa: ARG001 - one signature for all converters
     """Return the weight to write to `cpu.weight`."""
     return str(shares_to_weight(whole_number(text)))
 
 
-def memory_to(text: str, now: str) -> str:  # noqa: ARG001
+def memory_to(text: str, now: str) -> str:  # noqa: ARG001 - one signature for all converters
     """Return the limit to write to `memory.max`."""
     return "max" if limit(text) is None else text
 
@@ -273,7 +273,7 @@ def memory_to(text: str, now: str) -> str:  # noqa: ARG001
 def throttle_to(key: str) -> Callable[[str, str], str]:
     """Return the conversion of limits of one kind to lines of `io.max`; 0 is no limit."""
 
-    def convert(text: str, now: str) -> str:  # noqa: ARG001
+    def convert(text: str, now: str) -> str:  # noqa: ARG001 - one signature for all converters
         lines = []
         for line in _lines(text):
             disk, amount = line.split()

@@ -48,7 +48,7 @@ class Proving:
     """The clock of the budget, in seconds."""
 
 
-def _never(snapshot: Snapshot, row: int, pod: PodInfo) -> str:  # noqa: ARG001
+def _never(snapshot: Snapshot, row: int, pod: PodInfo) -> str:  # noqa: ARG001 - a default
     return ""
 
 

@@ -88,7 +88,7 @@ class InlineExecutor:
         """Make the call, and return or raise what it returns or raises."""
         return call()
 
-    def submit_async(self, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG002
+    def submit_async(self, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG002 - the protocol's
         """Raise `RuntimeError`: the owner's thread has no event loop."""
         raise RuntimeError("a client that binds in an event loop needs an executor that has one")
 

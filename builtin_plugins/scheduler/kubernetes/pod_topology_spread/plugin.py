@@ -74,7 +74,7 @@ class PodTopologySpread:
         except ValueError as error:
             return Refusal("constraints", str(error), Code.ERROR)
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes whose domain would exceed the domain with the fewest pods by more than the maximum skew."""
         constraints = self._constraints(state, pod, snapshot, DO_NOT_SCHEDULE)
         passed: _Booleans = np.ones(snapshot.size, np.bool_)
@@ -112,7 +112,7 @@ class PodTopologySpread:
         return Answer(passed, explain, reasons=reasons, codes=codes)
 
     def pre_score(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Refusal | Skip | None:
         """Skip pods without preferred constraints."""
         try:

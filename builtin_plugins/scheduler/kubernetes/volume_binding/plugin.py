@@ -146,7 +146,7 @@ class VolumeBinding:
         state[VolumeBinding] = found
         return None
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes that cannot reach a volume, or on which a claim would get none."""
         found = state.get(VolumeBinding)
         if found is None:
@@ -174,7 +174,7 @@ class VolumeBinding:
         return Answer(~(conflict | unbound | short | missing), explain, reasons=reasons,
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
-    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Record the volumes of the pod's claims on its node, and those to provision there."""
         found = state.get(VolumeBinding)
         if not isinstance(found, _Claims) or found.matched is None:
@@ -191,21 +191,21 @@ class VolumeBinding:
         found.assumed = bound.union(map(key_of, new))
         return None
 
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Drop the records of the pod's claims; what was written stays, and the next attempt goes on from there."""
         found = state.get(VolumeBinding)
         if isinstance(found, _Claims):
             self._assumed.forget(found.assumed)
             found.assumed = set()
 
-    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:
         """Return whether the pod has claims to bind."""
         found = state.get(VolumeBinding)
         return isinstance(found, _Claims) and found.chosen is not None and not isinstance(
             self._handle.client, Simulated)
 
     def pre_bind(
-        self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,  # noqa: ARG002
+        self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,
     ) -> Deferred | None:
         """Write the volumes of the pod's claims, and wait until the volume controller has bound them."""
         found = state.get(VolumeBinding)
