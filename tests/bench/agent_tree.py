@@ -30,6 +30,14 @@ def memory_stat(anonymous: int, *, version: int = 1) -> str:
     return own + limits + "".join(f"total_{line}\n" for line in own.splitlines())
 
 
+def numa_stat(nodes: int = 1, **pages: int) -> str:
+    """Return a memory.numa_stat of v1 with these pages in all, all of them on the first NUMA node."""
+    lines = [f"{name}={amount} N0={amount}" + "".join(f" N{node}=0" for node in range(1, nodes))
+             for name, amount in pages.items()]
+    own = "".join(f"{name}=0" + "".join(f" N{node}=0" for node in range(nodes)) + "\n" for name in pages)
+    return own + "".join(f"hierarchical_{line}\n" for line in lines)
+
+
 PRESSURE = "some avg10=0.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 
 

@@ -18,8 +18,10 @@ import pytest
 from koordpolicy.engine.agent.host.control_groups import CGROUPFS, ControlGroups
 from koordpolicy.engine.agent.host.files import FileReader
 from koordpolicy.engine.agent.metric_cache.cache import MetricCache
+from koordpolicy.engine.agent.metrics_advisor import parsing
 from koordpolicy.engine.agent.metrics_advisor.collector import SECOND, MetricCollector, Sources
 from koordpolicy.engine.agent.metrics_advisor.measured_groups import MeasuredGroup, MeasuredGroups
+from koordpolicy.engine.agent.metrics_advisor.memory_file import STAT, MemoryFile
 from koordpolicy.engine.agent.metrics_advisor.pleg import LifecycleEvent, LifecycleWatcher
 from koordpolicy.engine.agent.metrics_advisor.pressure import RESOURCES, PressureStall, pressure_name
 from koordpolicy.engine.agent.metrics_advisor.usage import NodeResource, PodResource, PodThrottled
@@ -161,6 +163,17 @@ def test_the_memory_of_a_pod_is_what_its_processes_allocated(groups, process):
     process.allocate(64 * 2**20)
     reader.collect(collector)
     assert reader.last("pod", "d/p")["memory"] - before == pytest.approx(64 * 2**20, rel=0.1)
+
+
+def test_the_memory_of_a_pod_is_the_same_out_of_each_file_of_the_kernel(groups, process):
+    reader = Reader(groups)
+    process.allocate(64 * 2**20)
+    file = MemoryFile.of(reader.sources)
+    amounts = file.amounts(reader.sources.files.read(reader.sources.path("memory", POD.directory, file.name)))
+    stat = parsing.memory_amounts(
+        reader.sources.files.read(reader.sources.path("memory", POD.directory, STAT)), b"total_")
+    assert amounts == pytest.approx(stat, rel=0.02)
+    assert amounts[0] > 64 * 2**20 * 0.9
 
 
 def test_a_pod_with_a_quota_is_throttled(groups, process):

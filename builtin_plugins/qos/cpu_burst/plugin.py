@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordpolicy.engine.agent.qos_manager.bursting import (
-    BURST_FILE,
     BurstConfig,
     BurstLimiters,
     BurstPod,
     QuotaChange,
+    StaticBurst,
     burst_pod,
-    burst_writes,
     excluded_cpu,
     may_burst,
     node_state,
@@ -44,7 +43,6 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 _SECOND: Final = 1_000_000_000
 _SETTLED_FOR: Final = 60 * _SECOND
 """The time after which files that were as they should be are read again (as in koordlet's resource executor)."""
-_SUPPORT: Final = f"guaranteed/{BURST_FILE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +72,15 @@ class _PodEntry:
     """The facts derived from one version of a pod; `burst` is None if its CPU may not burst.
 
     `excluded` is the request of a pod whose CPU does not count as shared, in milli-cores, None for all other pods.
-    Files that are as they should be are not read before the times `burst_settled` and `quota_settled`.
+    Quotas that stay are not read before the time `quota_settled`.
     """
 
     pod: PodInfo
     burst: BurstPod | None
     config: BurstConfig
     excluded: int | None
-    burst_settled: int = 0
+    static: StaticBurst = field(default_factory=StaticBurst)
     quota_settled: int = 0
-    tried: Writes = ()
-    """The static bursts of the last round, which the kernel may have refused."""
 
 
 @dataclass(slots=True)
@@ -123,14 +119,8 @@ class CPUBurst:
             pod = entry.burst
             if pod is None:
                 continue
-            if now >= entry.burst_settled:
-                writes = burst_writes(pod, entry.config, files, version)
-                if writes and writes != entry.tried:
-                    entry.tried = writes
-                    found.append(_burst(entry, writes))
-                elif writes or _is_complete(pod, files):
-                    # Kernels that do not take a burst above the quota would refuse it in every round.
-                    entry.burst_settled, entry.tried = now + _SETTLED_FOR, ()
+            if writes := entry.static.writes(pod, entry.config, files, version=version, now=now):
+                found.append(_burst(entry, writes))
             if now >= entry.quota_settled:
                 changes = quota_changes(pod, entry.config, state, node.limiters, readings)
                 if changes:
@@ -235,12 +225,6 @@ def _entry(pod: PodInfo, section: Mapping[str, Any], readings: Readings) -> _Pod
 
 def _excluded(node: _NodeState) -> list[tuple[str, int]]:
     return [(key, entry.excluded) for key, entry in node.entries.items() if entry.excluded is not None]
-
-
-def _is_complete(pod: BurstPod, files: Mapping[str, str]) -> bool:
-    """Return whether all burst files exist, or the kernel has none."""
-    wanted = (pod.burst_file, *(each.burst_file for each in pod.containers))
-    return all(file in files for file in wanted) or (_SUPPORT not in files and pod.burst_file not in files)
 
 
 def _stays(config: BurstConfig) -> bool:

@@ -12,7 +12,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
 _PAGE: Final = 4096
@@ -68,16 +68,36 @@ class FileReader:
         with self._lock:
             return self._read(path)
 
-    def read_each(self, paths: Iterable[str]) -> Iterator[bytes]:
-        """Yield the content of each file, read when it is its turn; empty for one that is missing or cannot be read."""
-        lock, read = self._lock, self._read
-        for path in paths:
-            try:
-                with lock:
-                    content = read(path)
-            except OSError:
-                content = b""
-            yield content
+    def read_all(self, paths: Iterable[str], read_one: Callable[[], object] | None = None) -> list[bytes]:
+        """Return the content of each file, empty for one that is missing or cannot be read.
+
+        `read_one` is called after each reading.
+        """
+        files, pread, contents = self._files, os.pread, []
+        with self._lock:
+            for path in paths:
+                file = files.get(path)
+                try:
+                    if file is None or file.replaceable:
+                        content = self._read(path)
+                    else:  # hundreds of files in a second: a call for each would cost half as much as reading it
+                        file.used = True
+                        content = pread(file.descriptor, _PAGE, 0)
+                        if len(content) >= _HALF:
+                            content = _read_rest(file.descriptor, content, path)
+                except OSError:
+                    content = b"" if file is None else self._read_again(path)
+                if read_one is not None:
+                    read_one()
+                contents.append(content)
+        return contents
+
+    def _read_again(self, path: str) -> bytes:
+        """Return the content of a file whose descriptor gave an error; empty if it cannot be read."""
+        self._close(path)
+        with contextlib.suppress(OSError):
+            return self._open_and_read(path)
+        return b""
 
     def _read(self, path: str) -> bytes:
         file = self._files.get(path)

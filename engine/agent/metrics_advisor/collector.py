@@ -24,9 +24,8 @@ class SharedUsage:
     pods: tuple[int, float, float] | None = None
     applications: tuple[int, float, float] | None = None
     with_page_cache: dict[str, int] | None = None
-    """Memory with page cache by path of memory.stat, for the collector of page cache; None if that is off.
-
-    Reading memory.stat is most of the cost of a collection, as the kernel writes dozens of lines each time.
+    """Memory with page cache by path of the file that it was read of, for the collector of page cache; None if that is
+    off. Reading that file is most of the cost of a collection.
     """
 
 

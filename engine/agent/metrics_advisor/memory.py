@@ -8,7 +8,7 @@ from typing import Final
 from . import parsing
 from .collector import MetricCollector, Sources
 from .measured_groups import MeasuredGroup, Probes
-from .usage import memory_prefix
+from .memory_file import MemoryFile
 
 WITH_PAGE_CACHE: Final = "memory-with-page-cache"
 WITH_HOT_PAGES: Final = "memory-with-hot-pages"
@@ -19,11 +19,11 @@ KIDLED: Final = "kernel/mm/kidled/scan_period_in_seconds"
 class _Files:
     """The memory files of a control group."""
 
-    __slots__ = ("idle", "name", "stat")
+    __slots__ = ("idle", "memory", "name")
 
-    def __init__(self, sources: Sources, subject: MeasuredGroup) -> None:
+    def __init__(self, sources: Sources, subject: MeasuredGroup, memory: str) -> None:
         self.name = subject.name
-        self.stat = sources.path("memory", subject.directory, "memory.stat")
+        self.memory = sources.path("memory", subject.directory, memory)
         self.idle = sources.path("memory", subject.directory, "memory.idle_page_stats")
 
 
@@ -32,10 +32,11 @@ class _GroupMemory(MetricCollector):
 
     def __init__(self, sources: Sources, interval: int, *, enabled: bool) -> None:
         super().__init__(sources, interval, enabled=enabled)
+        self._file = file = MemoryFile.of(sources)
         self._probes = {
-            what: Probes(lambda subject: _Files(sources, subject)) for what in ("pod", "container", "application")
+            what: Probes(lambda subject: _Files(sources, subject, file.name))
+            for what in ("pod", "container", "application")
         }
-        self._prefix = memory_prefix(sources.groups.version)
 
     def _node(self) -> int:
         """Return the node's memory with page cache."""
@@ -70,14 +71,14 @@ class PageCache(_GroupMemory):
     def collect(self, now: int) -> None:
         """Measure."""
         self._append("node", WITH_PAGE_CACHE, now, {self.sources.node: float(self._node())})
-        read, prefix = self.sources.files.read, self._prefix
+        read, amounts = self.sources.files.read, self._file.amounts
         known = self.sources.shared.with_page_cache or {}
         for what, files in self._files().items():
             found: dict[str, float] = {}
             for each in files:
                 try:
-                    amount = known.pop(each.stat, None)
-                    found[each.name] = parsing.memory_amounts(read(each.stat), prefix)[1] if amount is None else amount
+                    amount = known.pop(each.memory, None)
+                    found[each.name] = amounts(read(each.memory))[1] if amount is None else amount
                 except (OSError, ValueError):
                     self.failures += 1
             self._append(what, WITH_PAGE_CACHE, now, found)
@@ -113,7 +114,7 @@ class ColdMemory(_GroupMemory):
             for each in files:
                 try:
                     cold = parsing.cold_pages(read(each.idle))
-                    used = parsing.memory_amounts(read(each.stat), self._prefix)[1]
+                    used = self._file.amounts(read(each.memory))[1]
                 except (OSError, ValueError):
                     self.failures += 1
                     continue

@@ -17,6 +17,9 @@ _IN_ORDER: Final = {
     for prefix in (b"", b"total_")
 }
 """The lines of memory.stat as the kernel writes them: one after the other, with amounts below 64 bits."""
+_PAGES: Final = re.compile(
+    rb"\nhierarchical_total=(\d{1,19}) [^\n]*\nhierarchical_file=\d[^\n]*\nhierarchical_anon=(\d{1,19}) [^\n]*"
+    rb"\nhierarchical_unevictable=(\d{1,19}) [^\n]*\n")
 _PERIODS: Final = re.compile(rb"(?:^|\n)nr_periods (\d{1,19})\nnr_throttled (\d{1,19})\n")
 _PRESSURE: Final = re.compile(
     rb"some avg10=(\d{1,3}\.\d\d) [^\n]*\n(?:full avg10=(\d{1,3}\.\d\d) [^\n]*\n)?\Z")
@@ -75,6 +78,18 @@ def memory_amounts(data: bytes, prefix: bytes) -> tuple[int, int]:
         map(int, in_order.groups()) if in_order is not None else (field(data, prefix + name) for name in _MEMORY))
     used = inactive + active + unevictable
     return used, used + inactive_file + active_file
+
+
+def memory_pages(data: bytes) -> tuple[int, int]:
+    """Return a control group's memory without and with page cache, in pages, out of memory.numa_stat of v1.
+
+    It is that of the control group with its descendants.
+    """
+    found = _PAGES.search(data)
+    if found is None:
+        raise ValueError("lines of memory.numa_stat are missing")
+    total, anonymous, unevictable = map(int, found.groups())
+    return anonymous + unevictable, total
 
 
 class Throttling(NamedTuple):

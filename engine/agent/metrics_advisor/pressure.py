@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from ..host.control_groups import GUARANTEED
 from . import parsing
 from .collector import MetricCollector, Sources
 from .measured_groups import MeasuredGroup, Probes
@@ -56,15 +58,26 @@ class PressureStall(MetricCollector):
         """Measure."""
         subjects = self.sources.subjects
         self._measure("node", now, (self._node,))
-        self._measure("pod", now, self._pods.of(subjects.pods))
-        self._measure("container", now, self._containers.of(subjects.containers))
+        if not self._lacking():
+            self._measure("pod", now, self._pods.of(subjects.pods))
+            self._measure("container", now, self._containers.of(subjects.containers))
         self.started = True
+
+    def _lacking(self) -> bool:
+        """Return whether the kernel has no pressures of control groups: few have them on v1, and then for all groups.
+
+        Looking for hundreds of files that are not there takes longer than reading as many.
+        """
+        if self.sources.groups.version == 2:
+            return False
+        tier = Path(self.sources.path("cpuacct", self.sources.groups.tier(GUARANTEED), f"{RESOURCES[0]}.pressure"))
+        return tier.parent.is_dir() and not tier.exists()
 
     def _measure(self, what: str, now: int, probes: Sequence[_Files | _NodeFiles]) -> None:
         for number, resource in enumerate(RESOURCES):
             some: dict[str, float] = {}
             full: dict[str, float] = {}
-            contents = self.sources.files.read_each(each.paths[number] for each in probes)
+            contents = self.sources.files.read_all(each.paths[number] for each in probes)
             for probe, data in zip(probes, contents, strict=True):
                 try:
                     of_some, of_full = parsing.pressure(data)

@@ -13,6 +13,7 @@ from ..host.control_groups import BEST_EFFORT
 from . import parsing
 from .collector import SECOND, MetricCollector, Rate, Sources
 from .measured_groups import MeasuredGroup, Probes
+from .memory_file import STAT, MemoryFile
 
 _OUTDATED: Final = 10 * SECOND
 
@@ -84,21 +85,24 @@ class NodeResource(MetricCollector):
 
 
 class _Usage:
-    """The files of a control group's CPU and memory, and the last CPU time."""
+    """The files of a control group's CPU and memory, the last CPU time, and what the memory was read of last."""
 
-    __slots__ = ("cpu", "memory", "name", "rate")
+    __slots__ = ("amounts", "cpu", "data", "memory", "name", "rate")
 
-    def __init__(self, sources: Sources, subject: MeasuredGroup) -> None:
+    def __init__(self, sources: Sources, subject: MeasuredGroup, memory: str = STAT) -> None:
+        """`memory` is the name of the file that memory is read of."""
         self.name = subject.name
         version2 = sources.groups.version == 2
         self.cpu = sources.path("cpuacct", subject.directory, "cpu.stat" if version2 else "cpuacct.usage")
-        self.memory = sources.path("memory", subject.directory, "memory.stat")
+        self.memory = sources.path("memory", subject.directory, memory)
         self.rate = Rate()
+        self.data: bytes | None = None
+        self.amounts = 0, 0
 
 
-def _cpu_time(data: bytes, version: int) -> int:
-    """Return the CPU time of a control group in nanoseconds, out of cpuacct.usage (v1) or cpu.stat (v2)."""
-    return parsing.field(data, b"usage_usec") * 1000 if version == 2 else parsing.number(data)
+def _usage_usec(data: bytes) -> int:
+    """Return the CPU time of a control group in nanoseconds, out of cpu.stat of v2."""
+    return parsing.field(data, b"usage_usec") * 1000
 
 
 class _GroupUsage(MetricCollector):
@@ -106,27 +110,33 @@ class _GroupUsage(MetricCollector):
 
     def __init__(self, sources: Sources, interval: int) -> None:
         super().__init__(sources, interval)
-        self._version = sources.groups.version
-        self._prefix = memory_prefix(self._version)
+        self._cpu_time = _usage_usec if sources.groups.version == 2 else parsing.number
+        self._file = MemoryFile.of(sources)
+
+    def _probes(self) -> Probes[_Usage]:
+        sources, memory = self.sources, self._file.name
+        return Probes(lambda subject: _Usage(sources, subject, memory))
 
     def _measure(self, what: str, now: int, probes: Sequence[_Usage]) -> tuple[float, float, int]:
         """Append the usages of these control groups; return both sums, and how many were read."""
-        sources, version, prefix = self.sources, self._version, self._prefix
-        read_each, monotonic = sources.files.read_each, sources.monotonic
+        sources, cpu_time, amounts = self.sources, self._cpu_time, self._file.amounts
+        read_all, monotonic = sources.files.read_all, sources.monotonic
         cpu: dict[str, float] = {}
         memory: dict[str, float] = {}
         present, with_page_cache = 0, sources.shared.with_page_cache
-        memories, cpu_times = read_each(each.memory for each in probes), read_each(each.cpu for each in probes)
-        # The CPU time is read last, so that the time belongs to it.
-        for probe, of_memory, of_cpu in zip(probes, memories, cpu_times, strict=True):
-            time = monotonic()
+        times: list[int] = []
+        memories = read_all([each.memory for each in probes])
+        cpu_times = read_all([each.cpu for each in probes], lambda: times.append(monotonic()))
+        for probe, of_memory, of_cpu, time in zip(probes, memories, cpu_times, times, strict=True):
             try:
-                used = _cpu_time(of_cpu, version)
-                held, full = parsing.memory_amounts(of_memory, prefix)
+                used = cpu_time(of_cpu)
+                if of_memory != probe.data:
+                    probe.amounts, probe.data = amounts(of_memory), of_memory
             except ValueError:
                 self.failures += 1
                 continue
             present += 1
+            held, full = probe.amounts
             if with_page_cache is not None:
                 with_page_cache[probe.memory] = full
             cores = probe.rate.per_nanosecond(used, time)
@@ -140,11 +150,6 @@ class _GroupUsage(MetricCollector):
         return sum(cpu.values()), sum(memory.values()), present
 
 
-def memory_prefix(version: int) -> bytes:
-    """Return what the lines of memory.stat begin with that count a control group with its descendants."""
-    return b"" if version == 2 else b"total_"
-
-
 class PodResource(_GroupUsage):
     """Usage of pods and containers (koordlet's podresource)."""
 
@@ -152,8 +157,8 @@ class PodResource(_GroupUsage):
 
     def __init__(self, sources: Sources, interval: int) -> None:
         super().__init__(sources, interval)
-        self._pods = Probes(lambda subject: _Usage(sources, subject))
-        self._containers = Probes(lambda subject: _Usage(sources, subject))
+        self._pods = self._probes()
+        self._containers = self._probes()
 
     def collect(self, now: int) -> None:
         """Measure."""
@@ -171,7 +176,7 @@ class HostApplication(_GroupUsage):
 
     def __init__(self, sources: Sources, interval: int) -> None:
         super().__init__(sources, interval)
-        self._applications = Probes(lambda subject: _Usage(sources, subject))
+        self._applications = self._probes()
 
     def collect(self, now: int) -> None:
         """Measure."""
@@ -214,6 +219,7 @@ class BestEffortResource(MetricCollector):
         super().__init__(sources, interval)
         tier = sources.groups.tier(BEST_EFFORT)
         self._version2 = sources.groups.version == 2
+        self._cpu_time = _usage_usec if self._version2 else parsing.number
         self._usage = _Usage(sources, MeasuredGroup("bestEffort", sources.node, "", tier))
         cpuset = "cpuset.cpus.effective" if self._version2 else "cpuset.cpus"
         self._cpuset = sources.path("cpuset", tier, cpuset)
@@ -223,7 +229,7 @@ class BestEffortResource(MetricCollector):
     def collect(self, now: int) -> None:
         """Measure."""
         sources = self.sources
-        used = _cpu_time(sources.files.read(self._usage.cpu), sources.groups.version)
+        used = self._cpu_time(sources.files.read(self._usage.cpu))
         cores = self._usage.rate.per_nanosecond(used, sources.monotonic())
         if cores is None:
             return
@@ -288,7 +294,7 @@ class PodThrottled(MetricCollector):
 
     def _measure(self, what: str, now: int, probes: Sequence[_Periods]) -> int:
         shares: dict[str, float] = {}
-        for probe, data in zip(probes, self.sources.files.read_each(each.path for each in probes), strict=True):
+        for probe, data in zip(probes, self.sources.files.read_all([each.path for each in probes]), strict=True):
             if data == probe.data:  # nothing ran under a quota, which is the rule
                 shares[probe.name] = 0.0
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.values.values import EvaluationError
@@ -35,6 +35,8 @@ _STEP_DOWN: Final = 0.8
 _REFILLS_BELOW: Final = 60  # percent of the limit
 _SECOND: Final = 1_000_000_000
 _LONGEST_WINDOW: Final = 10 * _SECOND
+_SETTLED_FOR: Final = 60 * _SECOND
+_SUPPORT: Final = f"guaranteed/{BURST_FILE}"
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -179,7 +181,13 @@ def quota_operation(config: BurstConfig, throttled: float | None, state: str, *,
 def quota_target(base: int, current: int, percent: int | None, operation: str) -> int:
     """Return the quota after an operation: from the base to `percent` of it."""
     ceiling = int(base * percent / 100) if percent is not None and percent > 100 else base
-    target = {UP: int(current * _STEP_UP), DOWN: int(current * _STEP_DOWN), RESET: base}.get(operation, current)
+    target = current
+    if operation == UP:
+        target = int(current * _STEP_UP)
+    elif operation == DOWN:
+        target = int(current * _STEP_DOWN)
+    elif operation == RESET:
+        target = base
     return max(base, min(target, ceiling))
 
 
@@ -319,6 +327,51 @@ def may_burst(pod: PodInfo) -> bool:
     return phase in ("Pending", "Running") and raw_qos_class(pod.object) not in (LSE, LSR, BE)
 
 
+@dataclass(slots=True)
+class StaticBurst:
+    """The static bursts of one version of a pod over rounds.
+
+    Files that are as they should be are read again after a minute only (as in koordlet's resource executor), and so are
+    those that did not take what was written: kernels that take no burst above the quota would refuse it in every round.
+    """
+
+    settled: int = 0
+    """The time of the next reading, in nanoseconds."""
+    config: BurstConfig | None = None
+    tried: Writes = ()
+    """The writes of the last round, which the kernel may have refused."""
+
+    def writes(
+        self, pod: BurstPod, config: BurstConfig, files: Mapping[str, str], *, version: int, now: int,
+    ) -> Writes:
+        """Return the writes of this round: those of `burst_writes`, or none while the files are settled."""
+        if config != self.config:
+            self.settled, self.config, self.tried = 0, config, ()
+        if now < self.settled:
+            return ()
+        writes = burst_writes(pod, config, files, version)
+        if writes and writes != self.tried:
+            self.tried = writes
+            return writes
+        if writes or _is_complete(pod, files):
+            self.settled, self.tried = now + _SETTLED_FOR, ()
+        return ()
+
+
+@dataclass(slots=True)
+class PodBurst:
+    """One version of a pod, with its static bursts over rounds."""
+
+    pod: BurstPod
+    static: StaticBurst = field(default_factory=StaticBurst)
+
+
+def _is_complete(pod: BurstPod, files: Mapping[str, str]) -> bool:
+    """Return whether all burst files exist, or the kernel has none."""
+    wanted = (pod.burst_file, *(each.burst_file for each in pod.containers))
+    return all(file in files for file in wanted) or (_SUPPORT not in files and pod.burst_file not in files)
+
+
 def burst_writes(pod: BurstPod, config: BurstConfig, files: Mapping[str, str], version: int) -> Writes:
     """Return the writes of the static bursts, containers before the pod; only those that change a file."""
     wanted, total = [], 0
@@ -335,9 +388,12 @@ def burst_writes(pod: BurstPod, config: BurstConfig, files: Mapping[str, str], v
 
 def read_quota(files: Mapping[str, str], file: str) -> int | None:
     """Return a CFS quota, -1 for none; None if the file does not exist or is malformed."""
+    text = files.get(file)
+    if text is None:
+        return None
     try:
-        return int(files[file])
-    except (KeyError, ValueError):
+        return int(text)
+    except ValueError:
         return None
 
 

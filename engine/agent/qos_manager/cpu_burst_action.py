@@ -14,9 +14,8 @@ from .action_kinds import ActionContext, Adjustments, Recovery
 from .bursting import (
     BurstConfig,
     BurstLimiters,
-    BurstPod,
+    PodBurst,
     burst_pod,
-    burst_writes,
     may_burst,
     node_state,
     quota_changes,
@@ -51,10 +50,11 @@ def burst(program: CPUBurstProgram, context: ActionContext) -> Adjustments:
             context.report(pod.key, EvaluationError(str(of_pod)))
             continue
         values: dict[str, object] = {"policy": config.policy, "nodeState": state}
-        texts, writes = [], list(burst_writes(of_pod, config, readings.files, readings.host.cgroup_version))
+        texts, writes = [], list(of_pod.static.writes(
+            of_pod.pod, config, readings.files, version=readings.host.cgroup_version, now=readings.now))
         if writes:
             texts.append(f"static bursts of {config.cpu_burst_percent}% of the limits")
-        for change in quota_changes(of_pod, config, state, limiters, readings):
+        for change in quota_changes(of_pod.pod, config, state, limiters, readings):
             name = change.container.key.rpartition("/")[2]
             writes += change.writes
             values[name] = change.after
@@ -66,12 +66,12 @@ def burst(program: CPUBurstProgram, context: ActionContext) -> Adjustments:
     return tuple(found)
 
 
-def _burst_pod(pod: PodInfo) -> BurstPod | ValueError | None:
+def _burst_pod(pod: PodInfo) -> PodBurst | ValueError | None:
     """Return a pod whose CPU may burst, or why its limits cannot be read; None for any other pod."""
     if not may_burst(pod):
         return None
     try:
-        return burst_pod(pod, logical_directory)
+        return PodBurst(burst_pod(pod, logical_directory))
     except ValueError as error:
         return error
 

@@ -9,7 +9,7 @@ from koordpolicy.engine.compile import ActionProgram, ThresholdProgram
 from koordpolicy.engine.framework.qos import Evictions
 
 from ..pod_facts import PodFacts
-from .bursting import BurstLimiters, BurstPod
+from .bursting import BurstLimiters, PodBurst
 from .evictions import LEAVING_FOR
 from .resctrl import TaskSchedule
 
@@ -84,8 +84,8 @@ class StrategyState:
     task_schedules: dict[tuple[str, str], TaskSchedule] = field(default_factory=dict)
     """The schedules of `resctrl` actions, by key of the action and QoS class."""
     limiters: dict[StateKey, BurstLimiters] = field(default_factory=dict)
-    burst_pods: dict[StateKey, PodFacts[BurstPod | ValueError | None]] = field(default_factory=dict)
-    """The pods of `cpuBurst` actions, with the files and limits of their containers."""
+    burst_pods: dict[StateKey, PodFacts[PodBurst | ValueError | None]] = field(default_factory=dict)
+    """The pods of `cpuBurst` actions, with the files and limits of their containers, and their static bursts."""
 
     def clear(self) -> None:
         """Forget everything, as before the first round."""

@@ -16,6 +16,8 @@ from .table import FILES, GROUP_TASKS, SCHEMATA, ResourceFile, VersionedFile, lo
 _RESCTRL_FILES: Final[Mapping[str, ResourceFile]] = {"schemata": SCHEMATA, "tasks": GROUP_TASKS}
 _READ_OF_RESCTRL: Final = ("info/", "mon_data/", "mon_groups/")
 _MOST_NAMES: Final = 65_536
+_UNREAD: Final = "\x00"
+"""Stands for a file that was not looked up in the round; compared by identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +229,10 @@ class FilesView(Mapping[str, str]):
         return default if text is None else text
 
     def _text(self, name: str) -> str | None:
-        try:
-            return self._texts[name]
-        except KeyError:
+        text = self._texts.get(name, _UNREAD)
+        if text is _UNREAD:
             text = self._texts[name] = self._read(name)
-            return text
+        return text
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._text(name) is not None

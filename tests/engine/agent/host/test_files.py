@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -46,20 +48,34 @@ def test_a_file_that_was_replaced_or_removed_is_not_read_from_its_old_descriptor
     assert reader.text(str(path)) == "3"
 
 
-def test_of_many_files_each_is_read_when_it_is_its_turn_and_a_missing_one_is_empty(
+def test_of_many_files_each_is_read_as_it_is_now_and_a_missing_one_is_empty(
     reader: FileReader, tmp_path: Path,
 ) -> None:
-    names = ("one", "absent", "two", "gone")
     for name in ("one", "two", "gone"):
         (tmp_path / name).write_text("before\n")
-    paths = [str(tmp_path / name) for name in names]
-    assert list(reader.read_each(paths)) == [b"before\n", b"", b"before\n", b"before\n"]
-    contents = reader.read_each(paths)
-    first = next(contents)
+    paths = [str(tmp_path / name) for name in ("one", "absent", "two", "gone")]
+    read: list[int] = []
+    contents = [reader.read_all(paths, lambda: read.append(len(read)))]
     (tmp_path / "new").write_text("replaced\n")
     (tmp_path / "new").replace(tmp_path / "two")
     (tmp_path / "gone").unlink()
-    assert [first, *contents] == [b"before\n", b"", b"replaced\n", b""]
+    contents.append(reader.read_all(paths))
+    assert (contents, read) == (
+        [[b"before\n", b"", b"before\n", b"before\n"], [b"before\n", b"", b"replaced\n", b""]], [0, 1, 2, 3])
+
+
+def test_of_many_files_of_the_kernel_each_is_read_as_it_is_now(reader: FileReader) -> None:
+    paths = ["/proc/sys/kernel/ostype", "/proc/self/limits", "/proc/kallsyms", "/proc/self/absent"]
+    expected = [Path(each).read_bytes() for each in paths[:3]] + [b""]
+    assert [reader.read_all(paths) for _ in range(2)] == [expected] * 2
+
+
+def test_files_of_a_process_that_ended_are_empty(reader: FileReader) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    paths = [f"/proc/{child.pid}/limits", "/proc/sys/kernel/ostype"]
+    before = reader.read_all(paths)
+    child.communicate(b"\n")
+    assert (before[0] != b"", reader.read_all(paths), len(reader)) == (True, [b"", before[1]], 1)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2047, 2048, 4095, 4096, 4097, 200_000])

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from koordpolicy.engine.agent.metrics_advisor import parsing
-from tests.bench.agent_tree import PRESSURE, memory_stat
+from tests.bench.agent_tree import PRESSURE, memory_stat, numa_stat
 
 IDLE = """\
 # version: 1.0
@@ -32,6 +32,7 @@ READERS: dict[str, tuple[Callable[[bytes], object], str, object]] = {
     "first field": (lambda data: parsing.field(data, b"ab"), "ab 1\nb 2\n", 1),
     "memory v1": (lambda data: parsing.memory_amounts(data, b"total_"), memory_stat(4096), (4096, 4096)),
     "memory v2": (lambda data: parsing.memory_amounts(data, b""), memory_stat(4096, version=2), (4096, 4096)),
+    "memory in pages": (parsing.memory_pages, numa_stat(total=7, file=3, anon=3, unevictable=1), (4, 7)),
     "throttling": (parsing.throttling, "nr_periods 7\nnr_throttled 3\nthrottled_time 5\n", parsing.Throttling(7, 3)),
     "ticks": (lambda data: parsing.cpu_ticks(data)[-1], STAT, 31),
     "meminfo": (lambda data: parsing.amounts_of(parsing.meminfo(data), b"MemTotal", b"MemFree"), MEMINFO,
@@ -81,14 +82,14 @@ def test_numbers_beyond_64_bits_are_refused(read, text: str, value: object):
     if value == 0.5:
         return  # a percentage
     huge = "".join(str(2**64) if part.isdigit() and len(part) >= 1 else part for part in _parts(text))
-    with pytest.raises(ValueError, match=r"no amount|no Mem|there are no"):
+    with pytest.raises(ValueError, match=r"no amount|no Mem|there are no|are missing"):
         read(huge.encode())
 
 
 def _parts(text: str) -> list[str]:
     """Return the words of a text and what stands between them."""
 
-    return re.split(r"((?<=[ -])\d+(?=[ \n])|^\d+$)", text)
+    return re.split(r"((?<=[ =-])\d+(?=[ \n])|^\d+$)", text)
 
 
 def test_lines_in_another_order_are_found_too():

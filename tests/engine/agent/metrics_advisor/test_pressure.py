@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from koordpolicy.engine.agent.metrics_advisor.collector import SECOND
 from koordpolicy.engine.agent.metrics_advisor.pressure import PressureStall, pressure_name
 
@@ -30,3 +32,18 @@ def test_a_kernel_without_pressures_gives_none(machine):
     collector = PressureStall(machine.sources, 10 * SECOND, enabled=True)
     machine.collect(collector)
     assert (machine.last("node"), collector.started, collector.failures) == ({}, True, 3)
+
+
+def test_a_kernel_whose_tiers_have_no_pressures_has_none_of_pods_on_v1(machine):
+    pod = machine.subject("pod", "d/p")
+    machine.use(pod)
+    tier = Path(machine.sources.path("cpuacct", machine.groups.tier("guaranteed"), ""))
+    tier.mkdir(parents=True)
+    collector = PressureStall(machine.sources, 10 * SECOND, enabled=True)
+    machine.collect(collector)
+    without = machine.last("pod", "d/p")
+    machine.group("cpuacct", machine.groups.tier("guaranteed"), "cpu.pressure", lines("1.00"))
+    machine.collect(collector)
+    measured = {pressure_name(resource, degree): 0.5 if degree == "some" else 0
+                for resource in ("cpu", "memory", "io") for degree in ("some", "full")}
+    assert (without, machine.last("pod", "d/p")) == ({} if machine.version == 1 else measured, measured)

@@ -114,6 +114,17 @@ def test_document_and_strategy_make_the_same_writes_and_give_all_back(
     assert files == files_of(pods)
 
 
+def test_a_static_burst_that_the_kernel_refuses_is_tried_again_after_a_minute_or_with_another_value():
+    pods = (running_pod("p", container("c", limits={"cpu": "2"})),)
+    document, tries = strategy('policy: CPUBurstOnly, cpuBurstPercent: "usage.cpu > 5000 ? 50 : 100"'), []
+    usages = [1000.0] * 125 + [9000.0] * 20
+    recording, files = recorded(pods, [(usage, 0.0, 0.0) for usage in usages]), files_of(pods)
+    for time in recording.times:
+        for each in document.adjust(RecordedReadings(recording, "n", time, files)):
+            tries.append((time // SECOND, each.writes[0][1]))
+    assert tries == [(0, "200000"), (61, "200000"), (122, "200000"), (130, "100000")]
+
+
 def test_memory_that_is_cleared_is_as_before_the_first_round():
     pods = (running_pod("p", container("c", limits={"cpu": "2"})),)
     document = strategy()
