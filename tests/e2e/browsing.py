@@ -1,6 +1,7 @@
 """The console in the machine's Chromium: pages that are watched for errors, what they are checked for, and servers.
 
-`KOORD_POLICY_SCREENSHOTS=DIR` writes pictures of views.
+`KOORD_POLICY_SCREENSHOTS=DIR` writes pictures of views. `KOORD_POLICY_SLOW_BROWSER=SEED` looks for races: pages have a
+sixth of the processor, and each answer arrives later, by a time that the seed decides.
 """
 
 from __future__ import annotations
@@ -36,9 +37,20 @@ MARKS = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestU
 """The `pytestmark` of a module whose tests run in the browser."""
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = os.environ.get("KOORD_POLICY_SCREENSHOTS")
-PATIENCE_MS = 60_000
+SLOW = os.environ.get("KOORD_POLICY_SLOW_BROWSER")
+PATIENCE_MS = 240_000 if SLOW else 60_000
 MARKUP = '"><img src=x onerror=alert(1)><svg onload=alert(2)>'
 _AXE = ROOT / "build" / "web" / "node_modules" / "axe-core" / "axe.min.js"
+_LATE = """
+    const [fetched, seed] = [window.fetch, SEED];
+    let number = 0;
+    window.fetch = async (...request) => {
+        const random = Math.abs(Math.sin((seed + 1) * 12.9898 + 78.233 * ++number) * 43758.5453) % 1;
+        const answer = await fetched(...request);
+        await new Promise((resolve) => setTimeout(resolve, 700 * random ** 2));
+        return answer;
+    };
+"""
 _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking",
             "--disable-component-update", "--disable-sync")
 
@@ -65,6 +77,9 @@ def watched(browser: Browser, *, permitted: str = "$^", **options: Any) -> Itera
     context: BrowserContext = browser.new_context(locale="en-US", **options)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
+    if SLOW:
+        context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 6})
+        page.add_init_script(_LATE.replace("SEED", str(int(SLOW))))
     found: list[str] = []
     page.on("console", lambda message: found.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: found.append(str(error)))

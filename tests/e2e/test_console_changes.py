@@ -67,10 +67,15 @@ def console(directory: Path, servers: list[str], *users: str) -> Iterator[str]:
         yield url
 
 
-def sign_in(page: Page, url: str, token: str, view: str) -> None:
+def enter_token(page: Page, url: str, token: str, view: str) -> None:
     page.goto(f"{url}/#/{view}")
     page.get_by_label("Token").fill(token)
     page.keyboard.press("Enter")
+
+
+def sign_in(page: Page, url: str, token: str, view: str) -> None:
+    enter_token(page, url, token, view)
+    expect(page.get_by_label("Token")).to_have_count(0)  # its heading is not that of the view
     page.wait_for_selector("main:not([aria-busy]) h1")
 
 
@@ -152,7 +157,9 @@ def test_a_policy_is_typed_exported_promoted_on_running_extenders_and_rolled_bac
         assert (end["outcome"], end["id"], end["confirm"]) == ("complete", begin["id"], begin["confirm"])
 
         history = panel.get_by_role("region", name="Generations")
-        newest, oldest = history.locator("tbody tr").all()
+        rows = history.locator("tbody tr")
+        expect(rows).to_have_count(2)
+        newest, oldest = rows.all()
         expect(newest).to_contain_text("ana, promotion")
         expect(newest).to_contain_text("active")
         oldest.get_by_role("radio", name="Compare", exact=False).first.focus()
@@ -218,7 +225,7 @@ def test_the_roles_of_a_cluster_decide_what_its_users_see_and_change(
             "--authorization-webhook-cache-unauthorized-ttl", "0s") as url:
         compared(one, 1)
         with watched(browser, permitted="401") as page:
-            sign_in(page, url, "not-a-token-of-this-cluster", "map")
+            enter_token(page, url, "not-a-token-of-this-cluster", "map")
             expect(page.get_by_role("alert")).to_contain_text("the API server does not accept the token")
             page.get_by_label("Token").fill(tokens["ana"])
             page.keyboard.press("Enter")

@@ -6,7 +6,7 @@ import { yaml } from "@codemirror/lang-yaml";
 import { HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
 import { type Diagnostic, lintGutter, setDiagnostics } from "@codemirror/lint";
 import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
-import { EditorSelection, EditorState, type Extension, RangeSet, StateEffect, StateField } from "@codemirror/state";
+import { EditorSelection, EditorState, type Extension, Prec, RangeSet, StateEffect, StateField } from "@codemirror/state";
 import { EditorView, GutterMarker, drawSelection, gutter, highlightActiveLine, highlightActiveLineGutter, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { offsetAt } from "./format.ts";
@@ -58,6 +58,14 @@ const THEME = EditorView.theme({
   ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--accent-text)" },
   "&.cm-focused .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "color-mix(in srgb, var(--accent) 30%, transparent) !important" },
 });
+/** After Escape Tab leaves the editor, however long somebody takes to press it: until another key, or the focus is elsewhere. */
+const LEAVING = Prec.lowest(EditorView.domEventHandlers({
+  keydown: (event, view) => {
+    if (event.key === "Escape") queueMicrotask(() => view.setTabFocusMode(Infinity)); // the editor's own handler permits two seconds
+    return false;
+  },
+  blur: (_, view) => { view.setTabFocusMode(false); },
+}));
 const MARGIN = 60;
 const SEVERITIES: Record<string, Diagnostic["severity"]> = { error: "error", warning: "warning", note: "info" };
 
@@ -77,7 +85,7 @@ export function openEditor(parent: HTMLElement, text: string, options: EditorOpt
           { key: "Mod-s", preventDefault: true, run: () => { options.saved?.(); return Boolean(options.saved); } },
           { key: "F2", run: (at) => { options.rename?.(at.state.selection.main.head); return Boolean(options.rename); } }]),
         keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...completionKeymap]),
-        options.describe ? hovering(options.describe) : [], options.covered ? margin(options.covered) : [],
+        LEAVING, options.describe ? hovering(options.describe) : [], options.covered ? margin(options.covered) : [],
         EditorView.updateListener.of((update) => {
           if (update.docChanged) options.changed?.(update.state.doc.toString());
           else if (update.selectionSet) options.moved?.(update.state.selection.main.head);

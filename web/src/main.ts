@@ -87,12 +87,13 @@ async function open(): Promise<void> {
     if (view) await VIEWS[view]!(opened);
     else opened.show(...unknownView(route.view));
   } catch (error) {
+    if (!opened.current) return;
     failed = true;
     if (error instanceof ApiError && error.status === 401) signIn(opened, error.message);
     else {
       opened.show(h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
       const name = route.query["key"] ?? route.query["node"];
-      if (error instanceof ApiError && error.status === 404 && name) await suggest(opened, name);
+      if (error instanceof ApiError && error.status === 404 && name) await suggest(opened, name).catch(() => undefined);
     }
   }
   if (!opened.current) return;

@@ -93,13 +93,14 @@ export async function playgroundView(page: Page): Promise<void> {
         h("section", { class: "panel" }, h("h2", {}, t("effect")), h("div", { class: "tools" }, runEffect, h("label", {}, t("maxMoved"), budget)), comparing.element, effect))),
   );
 
+  const checkSoon = debounced(QUIET, () => void check());
   const editor: Editor = openEditor(holder, text, {
     saved: () => runTests.click(), rename: renamed, covered: (line) => t("outcomesShown", line.seen, line.goals),
     label: t("editor"), complete: completed, describe: described, moved: debounced(QUIET, () => void evaluate()),
-    changed: debounced(QUIET, (next) => {
-      if (!page.route.query["file"]) localStorage.setItem(STORED, next);
-      void check();
-    }),
+    changed: (next) => {
+      if (!page.route.query["file"]) localStorage.setItem(STORED, next); // at once: the page may be left
+      checkSoon();
+    },
   });
   page.closing(() => editor.close());
   const start = text.indexOf("expression:", text.indexOf("filter:"));
