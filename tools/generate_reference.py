@@ -18,8 +18,10 @@ from typing import Any, Final
 from koordpolicy.engine.cel import library
 from koordpolicy.engine.cel.check.environment import Function, Overload
 from koordpolicy.engine.cel.values.types import Type
-from koordpolicy.engine.framework import points
+from koordpolicy.engine.framework import slots
 from koordpolicy.engine.framework.discovery import FRAMEWORKS
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.variable_types import TYPES
 from koordpolicy.engine.kubernetes import library as kubernetes_library
 
 PROJECT: Final = Path(__file__).parents[1]
@@ -153,7 +155,7 @@ def type_name(type_: Type) -> str:
     return f"{name}({', '.join(map(type_name, type_.parameters))})" if type_.parameters else name
 
 
-def seen_rows(seen: Iterable[points.VisibleVariable]) -> Iterator[list[str]]:
+def seen_rows(seen: Iterable[slots.VisibleVariable]) -> Iterator[list[str]]:
     """Yield the rows of variables."""
     for each in seen:
         yield [code(each.name), code(type_name(each.type)), each.unit, each.doc]
@@ -163,16 +165,16 @@ def write_points() -> str:
     """Return the page of extension points, places of expressions, variables and types."""
     parts: list[list[str]] = [[
         "The extension points: order of calls, variables of expressions, results, and effects of errors. The table is",
-        "`engine/framework/points.py`; compiler, frameworks and this page read it.",
+        "`engine/framework/slots.py`; compiler, frameworks and this page read it.",
     ]]
     titles = {
-        points.Framework.SCHEDULER: "Scheduler", points.Framework.QOS: "QoS manager",
-        points.Framework.DESCHEDULER: "Descheduler",
+        Framework.SCHEDULER: "Scheduler", Framework.QOS: "QoS manager",
+        Framework.DESCHEDULER: "Descheduler",
     }
     parts += [["## Points"], table(
         ("framework", "point", "the question", "documents", "Python plugins"),
         ([titles[spec.framework], code(point.value), spec.doc, "yes" if spec.available else "not yet",
-          "yes" if point in FRAMEWORKS[spec.framework] else "not yet"] for point, spec in points.POINTS.items()),
+          "yes" if point in FRAMEWORKS[spec.framework] else "not yet"] for point, spec in slots.POINTS.items()),
     )]
     parts += [["## Expressions"], [
         "A row is what one evaluation is about. An error is what `failurePolicy` decides about: `Fail` unless it says",
@@ -181,11 +183,11 @@ def write_points() -> str:
     ], table(
         ("framework", "where", "row", "yields", "an error with `Fail`", "with `Ignore`"),
         ([titles[spec.framework], slot.value, spec.rows or "the pod", " or ".join(map(type_name, spec.results)),
-          spec.on_fail, spec.on_ignore] for slot, spec in points.SLOTS.items()),
+          spec.on_fail, spec.on_ignore] for slot, spec in slots.SLOTS.items()),
     )]
     parts += [["## Variables"]]
-    groups: dict[tuple[points.VisibleVariable, ...], list[str]] = {}
-    for slot, spec in points.SLOTS.items():
+    groups: dict[tuple[slots.VisibleVariable, ...], list[str]] = {}
+    for slot, spec in slots.SLOTS.items():
         if spec.by_subject:
             continue
         groups.setdefault(spec.sees, []).append(f"{titles[spec.framework].lower()}: {slot.value}")
@@ -193,12 +195,12 @@ def write_points() -> str:
         parts += [[f"### {'; '.join(places)}"], table(("variable", "type", "unit", "meaning"), seen_rows(sees))]
     for subject in ("node", "pod", "container", "qosClass"):
         parts += [[f"### qos manager: thresholds, when, targets with `forEach: {subject}`"], table(
-            ("variable", "type", "unit", "meaning"), seen_rows(points.seen(points.Slot.THRESHOLD, subject=subject)),
+            ("variable", "type", "unit", "meaning"), seen_rows(slots.seen(slots.Slot.THRESHOLD, subject=subject)),
         )]
     parts += [["## Types"], [
         "API objects have the types of the Kubernetes and Koordinator APIs (`schemas/kubernetes/`). These are ours:",
     ]]
-    for each in points.TYPES:
+    for each in TYPES:
         parts += [[f"### {each.name}"], [each.doc], table(
             ("field", "type", "meaning"),
             ([code(name), code(type_name(field.type)), field.doc] for name, field in each.fields.items()),
@@ -291,7 +293,7 @@ def cost_text(overload: Overload) -> str:
 
 def write_functions() -> str:
     """Return the page of functions."""
-    offered = points.functions()
+    offered = slots.functions()
     parts: list[list[str]] = [[
         f"Expressions have {sum(not name.startswith('@not') for name in offered)} functions and operators.",
         "Every example is true; a test evaluates each. [Language](language.md) describes macros (`has`, `all`,",

@@ -9,7 +9,7 @@ from koordpolicy.engine.cel.check.environment import Environment, Function
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Ident, Select, children
 from koordpolicy.engine.cel.syntax.lexer import tokenize
 from koordpolicy.engine.documents import YamlNode
-from koordpolicy.engine.framework.points import unit_of
+from koordpolicy.engine.framework.slots import unit_of
 
 from .policy_text import PolicyText, schemas_at
 from .proposals import signature, type_text

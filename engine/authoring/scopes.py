@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.cel.values.types import DOUBLE, DYN, INT, STRING, Type, map_of
 from koordpolicy.engine.documents import Kind, YamlNode
 from koordpolicy.engine.documents.nodes import to_plain
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.framework.typed_values import typed
 from koordpolicy.engine.source import PolicyError, Source
 

@@ -21,7 +21,8 @@ from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.kinds import Read, lacking
 from koordpolicy.engine.compile.plugins import kinds_of
 from koordpolicy.engine.explanation import plain, plain_or_cut
-from koordpolicy.engine.framework.points import Framework, Slot, environment
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.framework.typed_values import typed
 from koordpolicy.engine.source import Source
 

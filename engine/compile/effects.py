@@ -23,7 +23,7 @@ from koordpolicy.engine.documents import (
     SuppressCPU,
     Sysctl,
 )
-from koordpolicy.engine.framework.points import Slot
+from koordpolicy.engine.framework.slots import Slot
 from koordpolicy.engine.kubernetes.kernel_settings import KERNEL_SETTINGS
 from koordpolicy.engine.source import Span, did_you_mean
 

@@ -25,7 +25,8 @@ from koordpolicy.engine.documents import (
     PluginSpec,
     Threshold,
 )
-from koordpolicy.engine.framework.points import KEY, NUMBER, SLOTS, Code, Slot, environment
+from koordpolicy.engine.framework.points import Code
+from koordpolicy.engine.framework.slots import KEY, NUMBER, SLOTS, Slot, environment
 from koordpolicy.engine.framework.typed_values import Typed
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Span, did_you_mean
 

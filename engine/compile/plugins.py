@@ -24,8 +24,9 @@ from koordpolicy.engine.documents import (
     QoSSpec,
     SchedulerSpec,
 )
-from koordpolicy.engine.framework.points import Framework, Point, Slot
+from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.framework.slots import Slot
 from koordpolicy.engine.kubernetes.vocabulary import NAMESPACE_NAME_LABEL
 from koordpolicy.engine.source import Problems
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from koordpolicy.engine.cel.syntax.ast import Expr, Literal, MapLiteral
 from koordpolicy.engine.documents import RoomExpressions
-from koordpolicy.engine.framework.points import Slot
+from koordpolicy.engine.framework.slots import Slot
 from koordpolicy.engine.source import did_you_mean
 
 from .expressions import Expressions

@@ -17,7 +17,7 @@ from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.pod_variables import pod_values
 from koordpolicy.engine.compile import reads_of_paths
 from koordpolicy.engine.explanation import plain, shortened
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from .models.map import Colouring, ColourView

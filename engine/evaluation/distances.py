@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.explain.clauses import Clause, Distance, alternative
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.explanation import Finding, left_out, plain, shortened, shown
-from koordpolicy.engine.framework.points import unit_of
+from koordpolicy.engine.framework.slots import unit_of
 
 _MOST_DISTANCES: Final = 3
 _MOST_SOURCES: Final = 6

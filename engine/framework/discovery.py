@@ -29,7 +29,7 @@ from .descheduler import (
 )
 from .file_sets import FileSet
 from .object_access import Write
-from .points import Framework, Point, functions
+from .points import Framework, Point
 from .qos import GreyControl, LivingStrategy, QoSExtension, Strategy
 from .registry import Plugin
 from .scheduler import (
@@ -50,6 +50,7 @@ from .scheduler import (
     Score,
     ScoreNode,
 )
+from .slots import functions
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

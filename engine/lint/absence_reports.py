@@ -9,7 +9,8 @@ from koordpolicy.engine.cel.check.checked_ast import Checked
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal, Select, children
 from koordpolicy.engine.compile import CompiledQoS, CompiledScheduler
 from koordpolicy.engine.documents import AggregateFunction, Over
-from koordpolicy.engine.framework.points import SLOTS, FailurePolicy, Slot
+from koordpolicy.engine.framework.points import FailurePolicy
+from koordpolicy.engine.framework.slots import SLOTS, Slot
 
 from .subject import LintSubject, Placed, TextEdit, Violation, span_of
 from .unguarded_reads import UnguardedRead, holder_of, is_field, is_measured, may_be_absent

@@ -36,7 +36,7 @@ from koordpolicy.engine.cel.syntax.ast import (
 from koordpolicy.engine.cel.syntax.unparse import unparse
 from koordpolicy.engine.cel.values.types import BOOL, DYN, Type
 from koordpolicy.engine.compile import AggregateProgram
-from koordpolicy.engine.framework.points import TYPES
+from koordpolicy.engine.framework.variable_types import TYPES
 from koordpolicy.engine.kubernetes import types as kubernetes_types
 
 from .ranges import MEASURED, Analysis

@@ -38,7 +38,7 @@ from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, INT, STR
 from koordpolicy.engine.compile import AggregateProgram, CgroupProgram, Compiled, CompiledQoS, EvictProgram
 from koordpolicy.engine.compile.room import entries
 from koordpolicy.engine.documents import AggregateFunction, Normalize, ScoreItem
-from koordpolicy.engine.framework.points import unit_of_field, unit_of_resource
+from koordpolicy.engine.framework.variable_types import unit_of_field, unit_of_resource
 
 from .edits import replacement
 from .measures import (

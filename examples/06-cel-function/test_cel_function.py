@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.framework.discovery import discover
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import PolicyError
 
 HERE = Path(__file__).parent

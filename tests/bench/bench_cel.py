@@ -32,7 +32,7 @@ from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import Problems, Source
 
 from .bench_columns import FILTERS, SCORES

@@ -12,7 +12,7 @@ from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 
 from .figure import Figure
 

@@ -21,7 +21,7 @@ from koordpolicy.engine.cel.values.types import DYN, Type
 from koordpolicy.engine.cel.values.values import BoolKey, EvaluationError, Optional, is_map, type_of_value
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import PolicyError, Source
 
 PATIENCE_S: Final = 10

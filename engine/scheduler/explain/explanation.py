@@ -38,8 +38,9 @@ from koordpolicy.engine.explanation import (
 )
 from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.explain import ExplainsWaiting
-from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal, unit_of
+from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal
 from koordpolicy.engine.framework.scheduler import CycleState
+from koordpolicy.engine.framework.slots import unit_of
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 

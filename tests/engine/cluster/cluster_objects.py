@@ -4,7 +4,7 @@
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 
 T0 = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 SECOND = 1_000_000_000

@@ -14,7 +14,7 @@ from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import PolicyError
 
 T0 = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

@@ -12,7 +12,7 @@ from koordpolicy.engine.compile.programs import AggregateProgram
 from koordpolicy.engine.documents import AggregateFunction, Over
 from koordpolicy.engine.evaluation.aggregation import summarize
 from koordpolicy.engine.evaluation.facts import combine
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import Source, Span
 
 USED = compile_program("requested.cpu", environment(Slot.FILTER))

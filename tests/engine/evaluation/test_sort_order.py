@@ -7,7 +7,7 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile.programs import SortProgram
 from koordpolicy.engine.documents import SortOrder
 from koordpolicy.engine.evaluation.sort_order import sort_key
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 
 ROWS = [
     {"podInfo": {"name": name, "priority": priority}} for name, priority in [("b", 1), ("a", 2), ("c", 2), ("a", 1)]

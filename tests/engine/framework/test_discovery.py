@@ -20,7 +20,8 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.discovery import discover, points_of
-from koordpolicy.engine.framework.points import Framework, Point, Slot, environment
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import PolicyError, Problem, Source
 from koordpolicy.plugin import cel_function, python_plugin
 

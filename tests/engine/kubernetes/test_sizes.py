@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from koordpolicy.engine.cel.check.cost import estimate
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.kubernetes.sizes import ASSUMED_SIZES
 from koordpolicy.engine.kubernetes.types import load
 

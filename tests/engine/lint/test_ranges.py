@@ -10,7 +10,7 @@ from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.cel.values.values import EvaluationError
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.lint.ranges import ALWAYS, EITHER, NEVER, Analysis
 from koordpolicy.engine.source import Source
 

@@ -14,7 +14,7 @@ from koordpolicy.engine.cel.explain.clauses import (
 from koordpolicy.engine.cel.scalar.program import compile as compiled
 from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured
 from koordpolicy.engine.cluster.objects.pods import ResourceList
-from koordpolicy.engine.framework.points import Slot, environment, unit_of
+from koordpolicy.engine.framework.slots import Slot, environment, unit_of
 from koordpolicy.engine.framework.typed_values import typed
 
 PARAMS = {"percent": 65, "zones": ["a", "b"]}

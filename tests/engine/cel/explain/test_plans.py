@@ -4,7 +4,7 @@ from koordpolicy.engine.cel.check.environment import Function, Overload
 from koordpolicy.engine.cel.explain.plans import describe, shown
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.values.types import INT
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 
 FILTER = environment(Slot.FILTER)
 

@@ -22,7 +22,7 @@ from koordpolicy.engine.cel.values.types import BOOL, DYN, INT, STRING, Type
 from koordpolicy.engine.cel.values.values import NONE, EvaluationError, Optional, equal, text_of
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.kubernetes.library import FUNCTIONS, KOORDINATOR
 from koordpolicy.engine.source import Source
 

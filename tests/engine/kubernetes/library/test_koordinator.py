@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.values.types import INT
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
-from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.kubernetes.library import FUNCTIONS, KOORDINATOR
 from koordpolicy.engine.source import PolicyError
 

@@ -10,8 +10,9 @@ from koordpolicy.engine.cel.values.types import BOOL
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.pod_variables import pod_values
-from koordpolicy.engine.framework import points
-from koordpolicy.engine.framework.points import POINTS, SLOTS, Point, Slot, environment, seen
+from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.framework.slots import POINTS, SLOTS, Slot, environment, seen
+from koordpolicy.engine.framework.variable_types import DEVICE, NODE_INFO, POD_INFO
 
 
 def test_every_point_and_every_slot_is_in_its_table() -> None:
@@ -42,15 +43,15 @@ def test_what_the_cluster_gives_is_what_the_table_says() -> None:
     frame = Cluster(objects).snapshot().frame({})
     info = frame.row_value("nodeInfo", 0)
     assert isinstance(info, dict)
-    assert set(info) == set(points.NODE_INFO.fields)
+    assert set(info) == set(NODE_INFO.fields)
     devices = frame.row_value("devices", 0)
     assert isinstance(devices, list)
-    assert set(devices[0]) == set(points.DEVICE.fields)
+    assert set(devices[0]) == set(DEVICE.fields)
     pod = PodInfo.of({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}})
     values = pod_values(pod)
     facts = values["podInfo"]
     assert isinstance(facts, dict)
-    assert set(facts) == set(points.POD_INFO.fields)
+    assert set(facts) == set(POD_INFO.fields)
     given = {each.name for each in seen(Slot.FILTER) if each.scope is Scope.DECISION}
     assert {*values, "now"} == given
 
