@@ -23,11 +23,11 @@ _NO_LIMITS = CycleLimits()
 
 
 def clears_of(profile: DeschedulerProfile, running: RunningPlugin, point: str, rows: Rows) -> Clears:
-    """Return what says whether a plugin of a profile would evict from a node of an overlay at `rows`.
+    """Return a function that returns the reason why a plugin would evict a pod from a node again, or an empty string.
 
-    A plugin that cannot say so itself (`ClearsNodes`) runs over the overlay as another instance, without state and with
-    the profile's filters: it clears a node that it finds to be a source, or from which it evicts the pod. One that
-    fails clears nothing.
+    It looks at nodes of an overlay, only at those at `rows`. A plugin that is no `ClearsNodes` runs over the overlay
+    as another instance, without state and with the profile's filters; the reason is that it reports the node as a
+    source, or evicts the pod. A plugin that fails evicts nothing.
     """
     def clears(snapshot: Snapshot, row: int, pod: PodInfo) -> str:
         if row not in rows:

@@ -70,7 +70,7 @@ class PodColumns:
         return [self.templates[code] for code in codes[np.argsort(first)].tolist()]
 
     def having(self, takes: Callable[[PodTemplate], bool]) -> Positions:
-        """Return the places of the pods whose template is taken, ascending."""
+        """Return the places of the pods whose template `takes` accepts, ascending."""
         return self.of_codes([code for code, template in enumerate(self.templates) if takes(template)])
 
     def of_codes(self, codes: Iterable[int]) -> Positions:

@@ -162,7 +162,7 @@ def _fingerprint(entry: ReportEntry) -> str:
 
 
 def as_junit(report: LintReport) -> str:
-    """Return the report as JUnit XML: a case per file and finding; files without any pass, notes do not fail."""
+    """Return the report as JUnit XML: a case per finding, which fails but for notes; one per file without findings."""
     from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - only for this format
 
     by_file: dict[str, list[ReportEntry]] = {PurePath(file).as_posix(): [] for file in report.files}

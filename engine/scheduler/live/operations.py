@@ -63,7 +63,7 @@ class Operations:
         return profiles[0].generation if profiles else None
 
     def follow(self, server: LiveServer, reloader: Reloader) -> None:
-        """Report about this server, before it runs."""
+        """Report about this server from now on; called before it runs."""
         self._server, self._reloader = server, reloader
 
     def measure(self) -> None:
