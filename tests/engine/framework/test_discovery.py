@@ -24,6 +24,7 @@ from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import PolicyError, Problem, Source
 from koordpolicy.plugin import cel_function, python_plugin
+from tests.engine.cel.agreement import agreed
 
 
 class Chooser:
@@ -178,34 +179,22 @@ FUNCTION = cel_function("acme.distance", distance, ["string", "string"], "int", 
 
 
 def answer(text: str, *functions: Function, **variables: Any) -> object:
-    """Return the value or the error's message, which both evaluators agree on."""
-    scope = environment(Slot.FILTER, extensions=functions)
-    program = compile_program(text, scope)
-    found: list[object] = []
-    for run in (lambda: program.evaluate(variables), lambda: program.metered(variables)[0]):
-        try:
-            found.append(run())
-        except EvaluationError as error:
-            found.append(error.message)
-    assert found[0] == found[1]
-    return found[0]
+    return agreed(compile_program(text, environment(Slot.FILTER, extensions=functions)), variables)
 
 
 def test_expressions_call_functions_of_python_plugins() -> None:
     zones = {"zone": "eu-1a"}
     assert answer("acme.distance(nodeInfo.zone, 'eu-1b')", FUNCTION, nodeInfo=zones) == 1
-    assert answer("acme.distance('', nodeInfo.zone)", FUNCTION, nodeInfo=zones) == "no zone"
+    assert answer("acme.distance('', nodeInfo.zone)", FUNCTION, nodeInfo=zones) == "error: no zone"
     failed = answer("acme.distance('eu-1a', nodeInfo.zone)", FUNCTION, nodeInfo={"zone": ""})
-    assert failed == "`acme.distance` failed: ZeroDivisionError: integer division or modulo by zero"
+    assert failed == "error: `acme.distance` failed: ZeroDivisionError: integer division or modulo by zero"
 
 
 @pytest.mark.parametrize(
     ("result", "given", "message"),
-    [("int", 1.5, "`f` returned float, not int"), ("bool", None, (
-        "`f` returned NoneType, not "
-        "bool"
-    )), ("int", 2**63, "integer overflow"),
-     ("list(string)", ("a",), "`f` returned tuple, not list(string)"), ("map(string, int)", {"a": 1}, {"a": 1})],
+    [("int", 1.5, "error: `f` returned float, not int"), ("bool", None, "error: `f` returned NoneType, not bool"),
+     ("int", 2**63, "error: integer overflow"),
+     ("list(string)", ("a",), "error: `f` returned tuple, not list(string)"), ("map(string, int)", {"a": 1}, {"a": 1})],
 )
 def test_a_function_that_breaks_its_word_is_an_error_of_the_expression(
     result: str, given: object, message: object,
@@ -326,7 +315,8 @@ def test_a_function_that_raises_what_ends_programs_is_an_error_of_the_expression
         raise error
 
     broken = cel_function("f", fail, ["int"], "int", doc="Broken.")
-    assert answer("f(requests.cpu)", broken, requests={"cpu": 1}) == f"`f` failed: {type(error).__name__}: {error}"
+    failed = f"error: `f` failed: {type(error).__name__}: {error}"
+    assert answer("f(requests.cpu)", broken, requests={"cpu": 1}) == failed
     columns = cel_function("f", fail, ["int"], "int", doc="Broken.", by_column=fail).overloads[0].by_column
     assert columns is not None
     with pytest.raises((RuntimeError, MemoryError), match=f"{error}$"):  # RecursionError is a RuntimeError

@@ -11,26 +11,17 @@ from hypothesis import strategies as st
 from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.values.types import DYN
-from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.source import PolicyError
+from tests.engine.cel.agreement import agreed
 
 PLACE = Environment(functions=FUNCTIONS).with_variables(Variable("d", DYN), Variable("m", DYN), Variable("xs", DYN))
 GIVEN = {"d": {"namespace": "x", "metadata": {"namespace": "y"}}, "m": {"a": "b", "b": "a"}, "xs": [2, 0, 1]}
 
 
 def value(text: str) -> object:
-    """Return the value by both evaluators, or the message of the error."""
-    program = compile_program(text, PLACE)
-    found: list[object] = []
-    for run in (lambda: program.evaluate(GIVEN), lambda: program.metered(GIVEN)[0]):
-        try:
-            found.append(run())
-        except EvaluationError as error:
-            found.append(f"error: {error.message}")
-    assert found[0] == found[1] or found[0] != found[0]
-    return found[0]
+    return agreed(compile_program(text, PLACE), GIVEN)
 
 
 def refusal(text: str) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.kubernetes.library import FUNCTIONS, KOORDINATOR
 from koordpolicy.engine.source import PolicyError
+from tests.engine.cel.agreement import agreed
 
 FILTER = environment(Slot.FILTER)
 TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
@@ -21,16 +22,7 @@ NODE = {"metadata": {"name": "n1", "labels": {"zone": "a"}}, "spec": {"taints": 
 
 
 def answer(text: str, **variables: Any) -> object:
-    """The value by both evaluators, or the message of the error of both."""
-    program = compile_program(text, FILTER)
-    found: list[object] = []
-    for run in (lambda: program.evaluate(variables), lambda: program.metered(variables)[0]):
-        try:
-            found.append(run())
-        except EvaluationError as error:
-            found.append(error.message)
-    assert found[0] == found[1]
-    return found[0]
+    return agreed(compile_program(text, FILTER), variables)
 
 
 @pytest.mark.parametrize("function", KOORDINATOR, ids=lambda each: each.name)
@@ -70,7 +62,7 @@ def test_a_selector_that_makes_no_sense_is_an_error() -> None:
         },
     }
     text = "matchesSelector(node.metadata.labels, pod.spec.topologySpreadConstraints[0].labelSelector)"
-    assert answer(text, pod=pod, node=NODE) == "`Is` is not an operator of a selector"
+    assert answer(text, pod=pod, node=NODE) == "error: `Is` is not an operator of a selector"
 
 
 def test_node_affinity_looks_at_names_and_labels() -> None:
@@ -89,14 +81,15 @@ def test_resource_lists_are_canonical_and_what_is_absent_reads_0() -> None:
         f"[{lists}.cpu, {lists}.memory, {lists}['nvidia.com/gpu'], {lists}.pods, {lists}['x']]",
     ) == [250, 1024, 2, 0, 0]
     # type: ignore[attr-defined]
-    assert answer("resourceList({'cpu': '1 core'}).cpu").startswith("the amount of `cpu`: ")
+    assert answer("resourceList({'cpu': '1 core'}).cpu").startswith("error: the amount of `cpu`: ")
 
 
 @pytest.mark.parametrize(
     ("part", "whole", "wanted"),
     [
         (1, 3, 33), (2, 3, 67), (1, 200, 1), (-1, 200, -1), (1, -200, -1), (0, 5, 0),
-        (5, 0, "division by zero: a percentage of nothing"), (2**62, 1, "integer overflow"), (2**62, 2**62, 100),
+        (5, 0, "error: division by zero: a percentage of nothing"), (2**62, 1, "error: integer overflow"),
+        (2**62, 2**62, 100),
     ],
 )
 def test_percentages_are_rounded_half_away_from_zero(part: int, whole: int, wanted: object) -> None:
