@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
-from prometheus_client.core import Metric
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.kubernetes.vocabulary import BE
@@ -17,7 +16,7 @@ from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.certificates import CertificateFiles
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
 from koordpolicy.engine.serving.health import Health, HealthCheck
-from koordpolicy.engine.serving.instruments import Histogram, MetricSpec, MetricsRegistry
+from koordpolicy.engine.serving.instruments import Histogram, Metric, MetricSpec, MetricsRegistry
 from koordpolicy.engine.serving.listeners import ListenerThread
 
 from . import metric_table as table

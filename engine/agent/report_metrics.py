@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from prometheus_client.core import Metric
-
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import PROD
+from koordpolicy.engine.serving.instruments import Metric
 
 from . import metric_table as table
 from .metric_cache.cache import MetricCache

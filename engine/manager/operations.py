@@ -6,14 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from prometheus_client.core import Metric
-
 from koordpolicy.engine.client.leader_election import renewal_fault
 from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.client_metrics import ClientMetrics
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
 from koordpolicy.engine.serving.health import Health, HealthCheck
-from koordpolicy.engine.serving.instruments import MetricSpec, MetricsRegistry, MetricType
+from koordpolicy.engine.serving.instruments import Metric, MetricSpec, MetricsRegistry, MetricType
 
 from .server import ManagerServer
 

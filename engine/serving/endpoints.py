@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -20,8 +20,11 @@ from .access import Access
 from .daemons import Daemons
 from .health import Health, HealthReport, UnknownCheckError
 from .instruments import MetricsRegistry
+from .long_texts import json_blocks
 from .reviews import Denied
 
+JSON: Final = "application/json; charset=utf-8"
+"""The content type of plain data."""
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CONFIGZ_KEY: Final = "componentconfig"
 """The key of the configuration in the answer of /configz, as kube-scheduler's."""
@@ -36,15 +39,16 @@ class OperationEndpoints:
     def __init__(
         self, health: Health, metrics: MetricsRegistry, *, configuration: Callable[[], Mapping[str, Any]] | None = None,
         status: Callable[[], Mapping[str, Any]] | None = None, access: Access | None = None,
-        texts: Mapping[str, Callable[[], bytes]] | None = None,
+        texts: Mapping[str, Callable[[], Iterable[bytes]]] | None = None,
         pages: Mapping[str, Callable[[Mapping[str, str]], Mapping[str, Any]]] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`configuration` returns plain data: the completed configuration, without secrets; None for no /configz.
 
         `status` returns the plain data of /status, in a thread; None for none here. `access` decides who may read
-        what; None lets everybody read everything. `texts` are further metrics by path, `pages` further plain data by
-        path, of a query. `/status` has as `started` when this was made, by `now` in seconds since the epoch.
+        what; None lets everybody read everything. `texts` are further metrics by path, in blocks, `pages`
+        further plain data by path, of a query. `/status` has as `started` when this was made, by `now` in seconds
+        since the epoch.
         """
         self._health = health
         self._configuration = configuration
@@ -52,8 +56,8 @@ class OperationEndpoints:
         self._pages = dict(pages or {})
         self._started = now()
         self._access = access
-        self._texts: dict[str, Callable[[], bytes]] = {
-            "/metrics": metrics.text, "/metrics/slis": MetricsRegistry(health).text, **(texts or {})}
+        self._texts: dict[str, Callable[[], Iterable[bytes]]] = {
+            "/metrics": metrics.blocks, "/metrics/slis": MetricsRegistry(health).blocks, **(texts or {})}
         self._scraper = Daemons(1, "metrics")
 
     def add_to(self, app: web.Application) -> None:
@@ -103,9 +107,9 @@ class OperationEndpoints:
         except UnknownCheckError as error:
             return web.json_response({"error": str(error)}, status=404)
 
-    async def _metrics(self, text: Callable[[], bytes], _: web.Request) -> web.Response:
-        body = await asyncio.get_running_loop().run_in_executor(self._scraper, text)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def _metrics(self, blocks: Callable[[], Iterable[bytes]], _: web.Request) -> web.Response:
+        made = await asyncio.get_running_loop().run_in_executor(self._scraper, lambda: [*blocks()])
+        return in_turns(made, CONTENT_TYPE_LATEST)
 
     def _with_start(self, status: Callable[[], Mapping[str, Any]]) -> Callable[[Mapping[str, str]], Mapping[str, Any]]:
         return lambda _: {**status(), "started": self._started}
@@ -115,16 +119,24 @@ class OperationEndpoints:
     ) -> web.Response:
         query = dict(request.query)
 
-        def text() -> str:
-            return json.dumps(page(query), default=str)
-
-        body = await asyncio.get_running_loop().run_in_executor(self._scraper, text)
-        return web.Response(text=body, content_type="application/json")
+        made = await asyncio.get_running_loop().run_in_executor(self._scraper, lambda: [*json_blocks(page(query))])
+        return in_turns(made, JSON)
 
     async def _configz(self, _: web.Request) -> web.Response:
         assert self._configuration is not None
         body = json.dumps({CONFIGZ_KEY: self._configuration()}, default=str)
         return web.Response(text=body, content_type="application/json")
+
+
+def in_turns(blocks: Sequence[bytes], content_type: str) -> web.Response:
+    """Return a response that is sent block by block: other requests have their turn in between."""
+
+    async def sent() -> AsyncIterator[bytes]:
+        for block in blocks:
+            yield block
+
+    length = str(sum(map(len, blocks)))
+    return web.Response(body=sent(), headers={"Content-Type": content_type, "Content-Length": length})
 
 
 def _answer(report: HealthReport) -> web.Response:

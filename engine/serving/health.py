@@ -6,9 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client.core import Metric
-
-from .instruments import Counter, MetricSpec, MetricType
+from .instruments import Counter, Metric, MetricSpec, MetricType
 
 HEALTHCHECK: Final = MetricSpec(
     "kubernetes_healthcheck", MetricType.GAUGE, "Whether the last run of a health check succeeded", ("name", "type"))

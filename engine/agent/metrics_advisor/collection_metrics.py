@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from prometheus_client.core import Metric
+from koordpolicy.engine.serving.instruments import Metric
 
 from .. import metric_table as table
 from ..host.devices import GPU

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from prometheus_client.core import Metric
-
 from koordpolicy.engine.client.leader_election import renewal_fault
 from koordpolicy.engine.cluster.sources.changes import views_status
 from koordpolicy.engine.reload.followed_file import FollowedFile
@@ -18,7 +16,7 @@ from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.client_metrics import ClientMetrics
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
 from koordpolicy.engine.serving.health import Health, HealthCheck
-from koordpolicy.engine.serving.instruments import MetricsRegistry
+from koordpolicy.engine.serving.instruments import Metric, MetricsRegistry
 
 from . import metric_table as table
 from .evictions import AttemptedEviction

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import Metric
-
 from koordpolicy.engine.serving.daemons import Daemons
-from koordpolicy.engine.serving.instruments import MetricsRegistry
+from koordpolicy.engine.serving.instruments import Metric, MetricsRegistry
 
 from ..observe import metric_table as table
 from ..observe.policy_metrics import evaluations, plugin_counters, policies

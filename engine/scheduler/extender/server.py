@@ -12,7 +12,7 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -35,10 +35,11 @@ from koordpolicy.engine.reload.admin import (
 )
 from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.daemons import Daemons
-from koordpolicy.engine.serving.endpoints import OperationEndpoints
+from koordpolicy.engine.serving.endpoints import JSON, OperationEndpoints, in_turns
 from koordpolicy.engine.serving.garbage_collection import ShortCollections
 from koordpolicy.engine.serving.health import Health, HealthCheck
 from koordpolicy.engine.serving.listeners import serving, serving_apart
+from koordpolicy.engine.serving.long_texts import json_blocks
 from koordpolicy.engine.source import PolicyError
 
 from ..status import lacks_of
@@ -89,8 +90,6 @@ _MOST_WAITING: Final = 32
 _BINDINGS_AT_ONCE: Final = 8
 _LACKS_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 60.0
-_DIVIDED_LEVELS: Final = 4
-_ITEMS_AT_ONCE: Final = 16
 _SMALL_BODY: Final = 64 * 1024
 
 
@@ -511,7 +510,7 @@ class Server:
         else:
             self._note("bind", placements.bound, binding.namespace, binding.name, binding.uid, binding.node)
         self.metrics.bound("error" if fault else "ok")
-        return _json(_dumped({"Error": f"koord-policy: {fault}" if fault else ""}))
+        return web.json_response({"Error": f"koord-policy: {fault}" if fault else ""})
 
     # Administrative changes
 
@@ -628,7 +627,7 @@ class Server:
             self._explaining = False
         if target.text:
             return web.Response(text=await self._made(self._explainer, finding.as_text) + "\n")
-        return _json(await self._made(self._explainer, lambda: _dumped(finding.to_json())))
+        return in_turns(await self._made(self._explainer, lambda: [*json_blocks(finding.to_json())]), JSON)
 
     async def _services(self, request: web.Request) -> web.Response:
         loaded = self._loaded
@@ -643,7 +642,7 @@ class Server:
             return _refuse(404, str(error))
         except ValueError as error:
             return _refuse(400, str(error))
-        return _json(await self._made(self._explainer, _dumped, found))
+        return in_turns(await self._made(self._explainer, lambda: [*json_blocks(found)]), JSON)
 
     async def _status(self, request: web.Request) -> web.Response:
         loaded = self._loaded
@@ -653,8 +652,9 @@ class Server:
         late: dict[str, Any] = {"overdue": None} if overdue is None else {
             "ready": False, "overdue": overdue.to_json(self._decider.clock())}
         late["started"] = self._started
-        found = await self._made(self._teller, lambda: _dumped(status_of(loaded, pod, binder=self._binder) | late))
-        return _json(found)
+        found = await self._made(
+            self._teller, lambda: [*json_blocks(status_of(loaded, pod, binder=self._binder) | late)])
+        return in_turns(found, JSON)
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
@@ -718,30 +718,6 @@ _LATER: Final = {"Retry-After": "1"}
 
 def _later(reason: str) -> web.Response:
     return _refuse(503, reason, **_LATER)
-
-
-def _dumped(data: object) -> bytes:
-    """Return JSON; other threads have their turn while it is made, as it may have 10,000 expressions in it."""
-    return "".join(_pieces(data, _DIVIDED_LEVELS)).encode()
-
-
-def _pieces(value: object, levels: int) -> Iterator[str]:
-    if levels and value and isinstance(value, dict):
-        for number, (key, below) in enumerate(value.items()):
-            # Also a key that is not a text becomes one, as the encoder does it.
-            yield f"{', ' if number else '{'}{json.dumps({key: 0}, default=str)[1:-4]}: "
-            yield from _pieces(below, levels - 1)
-        yield "}"
-    elif levels and isinstance(value, list | tuple) and len(value) > _ITEMS_AT_ONCE:
-        for first in range(0, len(value), _ITEMS_AT_ONCE):
-            yield f"{', ' if first else '['}{json.dumps(value[first:first + _ITEMS_AT_ONCE], default=str)[1:-1]}"
-        yield "]"
-    else:
-        yield json.dumps(value, default=str)
-
-
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type="application/json", charset="utf-8")
 
 
 def _refuse(status: int, reason: str, **headers: str) -> web.Response:

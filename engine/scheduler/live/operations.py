@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
-
-from prometheus_client.core import Metric
 
 from koordpolicy.engine.client.leader_election import renewal_fault
 from koordpolicy.engine.cluster.sources.changes import views_status
@@ -17,7 +15,7 @@ from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.client_metrics import ClientMetrics
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
 from koordpolicy.engine.serving.health import Health, HealthCheck
-from koordpolicy.engine.serving.instruments import MetricsRegistry
+from koordpolicy.engine.serving.instruments import Metric, MetricsRegistry
 
 from ..cycle.measuring import measure
 from ..observe import metric_table as table
@@ -156,9 +154,9 @@ class Operations:
             return {"parts": {}, "leftOut": 0, "pods": []}
         return waiting_status(loop, server.scheduler.reasons, server.feed.now(), pod=query.get("pod", ""))
 
-    def _resources(self) -> bytes:
+    def _resources(self) -> Iterable[bytes]:
         server = self._server
-        return b"" if server is None else MetricsRegistry(PodResources(server.scheduler.cluster, server.leads)).text()
+        return () if server is None else MetricsRegistry(PodResources(server.scheduler.cluster, server.leads)).blocks()
 
     # Configuration
 

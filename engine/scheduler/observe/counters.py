@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.framework.points import Point
@@ -49,16 +49,17 @@ class Counters:
             return {name: dict(amounts) for name, amounts in sorted(self._amounts.items())}
 
 
-def evaluations_of(profiles: Iterable[Profile]) -> list[tuple[str, str, Evaluations]]:
-    """Return profile, plugin and counters of each expression of the active documents."""
-    found: dict[int, tuple[str, str, Evaluations]] = {}
+def evaluations_of(profiles: Iterable[Profile]) -> Iterator[tuple[str, str, Evaluations]]:
+    """Yield profile, plugin and counters of each expression of the active documents."""
+    seen: set[int] = set()  # of the profiles' own objects, which exist for as long as they do
     for profile in profiles:
         for point in (Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.SCORE):
             for active in profile.at.get(point, ()):
                 if isinstance(active.instance, DocumentScheduler):
                     for each in active.instance.evaluations.values():
-                        found[id(each)] = profile.name, active.name, each
-    return list(found.values())
+                        if id(each) not in seen:
+                            seen.add(id(each))
+                            yield profile.name, active.name, each
 
 
 def expressions_of(profiles: Iterable[Profile]) -> list[dict[str, Any]]:

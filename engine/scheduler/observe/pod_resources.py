@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client.core import Metric
-
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.serving.instruments import MetricSpec, MetricType
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.serving.instruments import Metric, MetricSpec, MetricType, Sample
 
 _LABELS: Final = ("namespace", "pod", "node", "scheduler", "priority", "resource", "unit")
 REQUESTS: Final = MetricSpec(
@@ -30,8 +29,10 @@ class PodResources:
 
     def collect(self) -> Iterator[Metric]:
         """Yield both families."""
-        requests: list[tuple[tuple[str, ...], float]] = []
-        limits: list[tuple[tuple[str, ...], float]] = []
+        yield Metric(REQUESTS, self._series(lambda pod: pod.requests))
+        yield Metric(LIMITS, self._series(lambda pod: pod.limits))
+
+    def _series(self, resources: Callable[[PodInfo], Mapping[str, float]]) -> Iterator[Sample]:
         # The keys are copied at once, whatever the owner of the cluster does meanwhile.
         for key in tuple(self._cluster.objects("Pod")) if self._enabled() else ():
             pod = self._cluster.pod(key)
@@ -39,11 +40,8 @@ class PodResources:
                 continue
             scheduler = str((pod.object.get("spec") or {}).get("schedulerName") or "default-scheduler")
             who = pod.namespace, pod.name, pod.node_name, scheduler, str(pod.priority)
-            for found, amounts in ((requests, pod.requests), (limits, pod.limits)):
-                for resource, amount in amounts.items():
-                    unit, scale = _UNITS.get(resource, ("integer", 1.0))
-                    if resource.startswith("hugepages-"):
-                        unit = "bytes"
-                    found.append(((*who, resource, unit), amount / scale))
-        yield REQUESTS.of(*requests)
-        yield LIMITS.of(*limits)
+            for resource, amount in resources(pod).items():
+                unit, scale = _UNITS.get(resource, ("integer", 1.0))
+                if resource.startswith("hugepages-"):
+                    unit = "bytes"
+                yield (*who, resource, unit), amount / scale

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, Metric
-
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.reload.reloader import Reloader
+from koordpolicy.engine.serving.instruments import Metric, MetricSpec, MetricType
 
 from ..profiles.profile import Profile
 from . import metric_table as table
@@ -31,10 +31,9 @@ def policies(reloader: Reloader) -> Iterator[Metric]:
     yield table.RELOAD_RUNNING.value(reloader.seconds_at_work)
     yield table.GENERATION.value(status.generation)
     yield table.RESTORED_GENERATION.value(status.restored or 0)
-    plugins = tuple(reloader.registry.plugins.values())
-    yield table.ACTIVE_POLICIES.of(*(
-        ((kind,), sum(each.framework is framework and bool(each.source) for each in plugins))
-        for framework, kind in _KINDS.items()))
+    # Only numbers are referred to between the metrics: a reload would wait for the freeing of what it has replaced.
+    active = Counter(each.framework for each in tuple(reloader.registry.plugins.values()) if each.source)
+    yield table.ACTIVE_POLICIES.of(*(((kind,), active[framework]) for framework, kind in _KINDS.items()))
     yield table.CONFIG.info({"hash": status.digest})
     yield table.SOURCE.info(*({"path": source.path, "hash": source.digest or ""} for source in status.sources))
 
@@ -45,15 +44,13 @@ def evaluations(profiles: Iterable[Profile]) -> Metric:
     for _, plugin, each in evaluations_of(profiles):
         key = plugin, each.point, each.rule
         counts[key] = counts.get(key, 0) + each.evaluated
-    return table.EXPRESSION_EVALUATIONS.of(*counts.items())
+    return Metric(table.EXPRESSION_EVALUATIONS, counts.items())
 
 
 def plugin_counters(counters: Counters) -> Iterator[Metric]:
     """Yield the counters that plugins maintain through their handle."""
     for name, amounts in counters.read().items():
         labels = sorted({label for key in amounts for label, _ in key})
-        family = CounterMetricFamily(f"{PLUGIN_PREFIX}{name}", "Counted by a plugin", labels=labels)
-        for key, amount in amounts.items():
-            given = dict(key)
-            family.add_metric([given.get(label, "") for label in labels], amount)
-        yield family
+        spec = MetricSpec(f"{PLUGIN_PREFIX}{name}_total", MetricType.COUNTER, "Counted by a plugin", tuple(labels))
+        yield spec.of(*((tuple(dict(key).get(label, "") for label in labels), amount)
+                        for key, amount in amounts.items()))

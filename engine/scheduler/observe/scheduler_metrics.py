@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import Final
 
-from prometheus_client.core import Metric
-
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.framework.points import Code, Enforcement, Point
 from koordpolicy.engine.framework.scheduler import QueuedPod
 from koordpolicy.engine.reload.reloader import Reloader
-from koordpolicy.engine.serving.instruments import MetricsRegistry
+from koordpolicy.engine.serving.instruments import Metric, MetricsRegistry
 
 from ..profiles.profile import Profile
 from ..verdict.verdict import Verdict
@@ -206,15 +204,14 @@ class SchedulerMetrics:
         yield table.GOROUTINES.of((("binding",), len(ages)))
         yield table.BINDING_PODS.value(len(ages))
         yield table.OLDEST_BINDING.value(max(ages, default=0.0))
-        profiles = sources.profiles()
         yield self._plugin_evaluations()
-        yield evaluations(profiles)
-        yield self._errors(profiles)
+        yield evaluations(sources.profiles())
+        yield self._errors(sources.profiles())
         if sources.reloader is not None:
             yield from policies(sources.reloader)
         yield from plugin_counters(sources.counters)
         for spec in table.EMPTY:
-            yield spec.family()
+            yield spec.of()
 
     def _plugin_evaluations(self) -> Metric:
         with self._lock:

@@ -153,10 +153,10 @@ def test_limits_and_evictions_have_koordlets_metrics():
     metrics.concluded(Conclusion(0, "n", "P", report, False), readings)
     metrics.attempted(EvictionAttempt("P", "d", "web", "U", "full", "", AttemptOutcome.EVICTED))
     metrics.attempted(EvictionAttempt("P", "d", "web", "U", "full", "", AttemptOutcome.BLOCKED))
-    found = {sample.name: (tuple(sample.labels.values()), sample.value)
-             for family in metrics.collect() for sample in family.samples}
+    found = {metric.spec.name: series for metric in metrics.collect() for series in metric.series}
     assert found == {
-        "koordlet_pod_eviction": (("n", "full"), 1), "koordlet_pod_eviction_detail": (("n", "d", "web", "full"), 1),
+        "koordlet_pod_eviction": (("n", "full"), 1),
+        "koordlet_pod_eviction_detail": (("n", "d", "web", "full"), 1),
         "koordlet_be_suppress_cpu_cores": (("n", "cfsQuota"), 1.5),
         "koordlet_container_scaled_cfs_burst_us": (("n", "d", "web", "containerd://1", "c"), 900),
     }

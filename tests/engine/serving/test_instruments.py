@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from koordpolicy.engine.serving.instruments import MetricSpec, MetricsRegistry, MetricType, exponential
+from koordpolicy.engine.serving.instruments import Metric, MetricSpec, MetricsRegistry, MetricType, exponential
 
 BINDS = MetricSpec("binds_total", MetricType.COUNTER, "Bindings", ("result",))
 TIMES = MetricSpec("bind_seconds", MetricType.HISTOGRAM, "Duration of bindings", ("result",), (0.001, 0.01, 1.0))
+
+
+@dataclass
+class _Once:
+    """Yields one metric."""
+
+    metric: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.metric
 
 
 def test_the_text_has_the_types_labels_and_buckets_of_the_table():
@@ -53,8 +65,17 @@ def test_a_gauge_goes_down_and_an_info_has_its_labels():
     waiting.add("zone", amount=-1)
     assert waiting.read("zone") == 0
     info = MetricSpec("config_info", MetricType.INFO, "Hash", ("hash",)).info({"hash": "abc"})
-    assert [(sample.name, sample.labels, sample.value) for sample in info.samples] == [
-        ("config_info", {"hash": "abc"}, 1)]
+    assert [*info.lines()] == [
+        "# HELP config_info Hash\n", "# TYPE config_info gauge\n", 'config_info{hash="abc"} 1.0\n']
+
+
+def test_texts_of_labels_and_helps_are_read_as_they_were_written():
+    hostile = 'a "b"\\n\nc\\'
+    spec = MetricSpec("some_total", MetricType.COUNTER, hostile, ("z", "a"))
+    registry = MetricsRegistry(_Once(spec.of((("1", hostile), 2), (("", "\u00e4"), 1e21))))
+    (family,) = text_string_to_metric_families(registry.text().decode())
+    assert (family.documentation, [(sample.labels, sample.value) for sample in family.samples]) == (
+        hostile, [({"a": hostile, "z": "1"}, 2), ({"a": "\u00e4", "z": ""}, 1e21)])
 
 
 def test_no_observation_of_several_threads_is_lost():

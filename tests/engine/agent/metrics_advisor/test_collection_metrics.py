@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from koordpolicy.engine.agent.metric_table import COLLECTION
@@ -8,6 +7,7 @@ from koordpolicy.engine.agent.metrics_advisor.advisor import AdvisorSettings, Me
 from koordpolicy.engine.agent.metrics_advisor.collection_metrics import CollectionMetrics
 from koordpolicy.engine.agent.metrics_advisor.measured_groups import MeasuredGroup, MeasuredGroups
 from koordpolicy.engine.framework.qos import Storage
+from koordpolicy.engine.serving.instruments import MetricsRegistry
 
 POD = MeasuredGroup("pod", "d/p", "u-1", "p")
 CONTAINER = MeasuredGroup("container", "d/p/c", "containerd://ff", "p/c")
@@ -17,7 +17,7 @@ APPLICATION = MeasuredGroup("application", "db", "db", "db", "LS", "koord-prod")
 def read(metrics: CollectionMetrics) -> dict[str, dict[str, float]]:
     """Return the values by name and labels, out of the text."""
     found: dict[str, dict[str, float]] = {}
-    for family in text_string_to_metric_families(generate_latest(metrics).decode()):
+    for family in text_string_to_metric_families(MetricsRegistry(metrics).text().decode()):
         for sample in family.samples:
             labels = ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
             found.setdefault(sample.name, {})[labels] = sample.value
@@ -69,5 +69,4 @@ def test_what_was_not_measured_has_no_series_but_a_name(machine):
     machine.seconds += 3
     metrics = CollectionMetrics(advisor, lambda: machine.now)
     assert "koordlet_node_used_cpu_cores" not in read(metrics)
-    names = [family.name for family in metrics.collect()]
-    assert names == [spec.name.removesuffix("_total") for spec in COLLECTION]
+    assert [metric.spec for metric in metrics.collect()] == list(COLLECTION)
