@@ -17,6 +17,8 @@ from .exits import Exit, Stop
 
 DEFAULT: Final = "http://127.0.0.1:8888"
 _SHORTEST_HASH: Final = 6
+_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+"""A part of a name, as the API server takes it."""
 
 
 def add_endpoints(
@@ -110,6 +112,22 @@ def hash_of(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{6,64}", text):
         raise argparse.ArgumentTypeError(
             f"`{text}` is not a hash: at least its first {_SHORTEST_HASH} digits, as `koord-policy hash` prints them")
+    return text
+
+
+def generation_of(text: str) -> str:
+    """Parse the number of a generation, a hash, or the beginning of one."""
+    if not re.fullmatch(r"[1-9][0-9]{0,9}|[0-9a-f]{6,64}", text):
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is neither the number of a generation nor at least the first {_SHORTEST_HASH} digits of a hash: "
+            "`koord-policy status --history` shows both; without the option it is the generation before")
+    return text
+
+
+def configmap_of(text: str) -> str:
+    """Parse the name of a ConfigMap, which may come after its namespace and a slash."""
+    if not re.fullmatch(rf"({_LABEL}/)?{_LABEL}(\.{_LABEL})*", text):
+        raise argparse.ArgumentTypeError(f"`{text}` is not the name of a ConfigMap: write `NAME` or `NAMESPACE/NAME`")
     return text
 
 

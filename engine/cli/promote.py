@@ -15,7 +15,7 @@ from koordpolicy.engine.client.server_calls import EndpointAnswer
 
 from .composition import count
 from .durations import seconds
-from .endpoints import add_endpoints, caller_of, endpoints_of, hash_of, share
+from .endpoints import add_endpoints, caller_of, configmap_of, endpoints_of, hash_of, share
 from .exits import Exit, Stop
 from .planning import add_dry_run, plan_json, planned, show_plan
 from .status import describe
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="promote only this version: `koord-policy hash` of the shadow's directory")
     parser.add_argument("--timeout", metavar="TIME", type=seconds, default=0.0,
                         help="how long to wait for enough decisions (default: 0, which checks once)")
-    parser.add_argument("--configmap", metavar="[NAMESPACE/]NAME",
+    parser.add_argument("--configmap", metavar="[NAMESPACE/]NAME", type=configmap_of,
                         help="the ConfigMap of the active policies, for the commands that are printed")
     add_dry_run(parser)
     add_endpoints(parser, changes=True)

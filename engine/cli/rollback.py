@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .endpoints import add_endpoints, caller_of, endpoints_of
+from .endpoints import add_endpoints, caller_of, endpoints_of, generation_of
 from .exits import Exit
 from .planning import add_dry_run, plan_json, planned, show_plan
 from .terminal import add_output, write, write_json
@@ -30,7 +30,7 @@ exit codes: 0 all servers rolled back (with --dry-run: could), 2 usage (also: a 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--to", metavar="GENERATION|HASH", default="",
+    parser.add_argument("--to", metavar="GENERATION|HASH", type=generation_of, default=None,
                         help="which of the last generations (`koord-policy status --history`); servers count for "
                              "themselves, so name a hash where there are several (default: the one before)")
     add_dry_run(parser)
@@ -40,10 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
     """Run the command; see the module."""
-    wish = {"to": options.to, **({"dryRun": True} if options.dry_run else {})}
+    to = options.to or ""
+    wish = {"to": to, **({"dryRun": True} if options.dry_run else {})}
     answers = caller_of(options, seconds=70.0).ask_all(endpoints_of(options), "/rollback", wish)
     if options.dry_run:
-        plan = planned("rollback", options.to, answers)
+        plan = planned("rollback", to, answers)
         if options.output == "json":
             write_json([{"endpoint": answer.endpoint, "error": answer.error or None, "result": None,
                          "plan": plan_json(each)} for answer, each in zip(answers, plan.servers, strict=True)])

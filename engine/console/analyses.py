@@ -6,6 +6,7 @@ not end it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -19,19 +20,27 @@ if TYPE_CHECKING:
     from .models.policies import AuditView
 
 _STEPS: Final = 1000
+_IDLE: Final = 120.0
+"""The time in seconds for which the state of the last analysis waits for the next one of the same cluster."""
 _Progress = Callable[[float], None]
 
 
 class AnalysisJobs:
     """The analyses that were started, one at a time. `close` ends them."""
 
-    def __init__(self, *, limit: float = SECONDS) -> None:
-        """`limit` is the time that an analysis may take, in seconds."""
+    def __init__(self, *, limit: float = SECONDS, idle: float = _IDLE) -> None:
+        """`limit` is the time that an analysis may take, in seconds. What was found for a cluster is dropped, with the
+        cluster, once nothing was analysed for the time `idle`.
+        """
         self.jobs: BackgroundJobs[AnalysisView] = BackgroundJobs(
             "analysis", "analyses", limit=limit,
             advice="raise `--analysis-timeout`, or run the command `audit` or `diff`")
+        self._idle = idle
+        self._ended = False
+        self._lock = threading.Lock()
         self._kept: tuple[Hashable, ConsoleState] | None = None
         """The last state that was analysed, with what it is of: what was found for it is not computed again."""
+        self._drop = threading.Timer(idle, self._forget)
 
     def audit(self, state: ConsoleState, at: str = "") -> AnalysisView:
         """Begin the audit of the active policies, or return one that is under way or up to date.
@@ -70,6 +79,28 @@ class AnalysisJobs:
     def close(self) -> None:
         """End all analyses; waits for nothing."""
         self.jobs.close()
+        self._ended = True
+        self._forget()
+
+    def _take(self) -> tuple[Hashable, ConsoleState] | None:
+        with self._lock:
+            self._drop.cancel()
+            kept, self._kept = self._kept, None
+            return kept
+
+    def _keep(self, of: Hashable, state: ConsoleState) -> None:
+        with self._lock:
+            self._kept = of, state
+            if self._ended:
+                self._idle = 0
+            self._drop = threading.Timer(self._idle, self._forget)
+            self._drop.daemon = True
+            self._drop.start()
+
+    def _forget(self) -> None:
+        kept = self._take()
+        if kept is not None:
+            kept[1].close()
 
     def _start(
         self, state: ConsoleState, what: tuple[Hashable, ...],
@@ -80,7 +111,7 @@ class AnalysisJobs:
         view = AnalysisView(time=state.now / 1e9, nodes=len(cluster.names), of=_STEPS,
                             pods=sum(len(row.pods) for row in cluster.rows) + len(cluster.pending))
         of = (what[0], state.policies, *stamp)
-        return self.jobs.start(view, partial(self._compute, state.fork(), of, compute),
+        return self.jobs.start(view, lambda: partial(self._compute, state.fork(), of, compute),
                                key=(state.policies, *what), stamp=stamp)
 
     def _compute(
@@ -88,7 +119,7 @@ class AnalysisJobs:
         compute: Callable[[ConsoleState, _Progress], Mapping[str, object]], job: BackgroundJob[AnalysisView],
     ) -> None:
         job.update(phase="analysing")
-        kept, self._kept = self._kept, None  # what is computed in part is not used again
+        kept = self._take()  # what is computed in part is not used again
         if kept is not None and kept[0] != of:
             kept[1].close()
             kept = None
@@ -99,4 +130,4 @@ class AnalysisJobs:
         except BaseException:
             state.close()
             raise
-        self._kept = of, state
+        self._keep(of, state)

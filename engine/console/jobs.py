@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ SECONDS: Final = 300.0
 """The default of the time that a job may take."""
 _MOST_QUEUED: Final = 4
 _REMEMBERED: Final = 16
+_MOST_VIEWERS: Final = 256
+_LEFT: Final = 10.0
+"""The time without a question, in seconds, after which a viewer is believed to have left; pages ask twice a second."""
 _ENDS: Final = frozenset({"done", "failed", "cancelled"})
 _LARGEST_NUMBER: Final = 2**53 - 1
 """The largest integer that JavaScript reads exactly."""
@@ -53,16 +57,34 @@ class BackgroundJob(Generic[V]):
     deadline: Deadline | None = None
     cancelled: bool = False
 
+    def cancel(self) -> None:
+        """End the job; one that has ended stays as it is."""
+        self.cancelled = True
+        if self.deadline is not None:
+            self.deadline.cancel()
+
     def update(self, **changes: Any) -> None:
         """Replace fields of the view; raise `OverdueError` if the job was cancelled, or takes too long."""
         Deadline.poll()
         self.view = replace(self.view, **changes)
 
 
+@dataclass(slots=True)
+class _Viewer(Generic[V]):
+    """Somebody who started a job, or shares it."""
+
+    job: BackgroundJob[V]
+    asked: float
+    """The time at which the viewer asked last."""
+    left: V | None = None
+    """The view of a job that the viewer has cancelled, and that others wait for."""
+
+
 class BackgroundJobs(Generic[V]):
     """Jobs that were started; the last ones are remembered. For any thread. `close` ends them."""
 
-    def __init__(self, name: str, names: str, *, limit: float = SECONDS, advice: str = "") -> None:
+    def __init__(self, name: str, names: str, *, limit: float = SECONDS, advice: str = "",
+                 clock: Callable[[], float] = time.monotonic) -> None:
         """`name` and `names` are what one and several are called; `limit` is the time that one may take, in seconds.
 
         `advice` says what to do about a job that takes longer.
@@ -70,38 +92,54 @@ class BackgroundJobs(Generic[V]):
         self._name, self._names = name, names
         self._limit = limit
         self._advice = f": {advice}" if advice else ""
-        self._jobs: OrderedDict[int, BackgroundJob[V]] = OrderedDict()
+        self._clock = clock
+        self._viewers: OrderedDict[int, _Viewer[V]] = OrderedDict()
         self._lock = threading.Lock()
         self._thread = Daemons(1, names)
 
-    def start(self, view: V, compute: Callable[[BackgroundJob[V]], None], *, key: Hashable = None,
+    def start(self, view: V, prepare: Callable[[], Callable[[BackgroundJob[V]], None]], *, key: Hashable = None,
               stamp: Hashable = None) -> V:
-        """Begin a job, and return its view with a number; `compute` ends with the phase `done` and a result in it.
+        """Begin a job, and return its view with a number. What the job needs of the caller's thread is prepared first,
+        if it is not shared; the function that `prepare` returns ends with the phase `done` and a result in the view.
 
-        With a key, one with the same key that has not ended, or was done at the same stamp, is taken instead. The
-        number is a random one: who was not told it cannot read the result, which may be that of somebody's draft.
+        With a key, one with the same key that has not ended, or was done at the same stamp, is shared instead. Each
+        viewer has another number, a random one: who was not told it can neither read the result, which may be that of
+        somebody's draft, nor cancel the job.
 
         Raises:
             NotPermitted: too many jobs wait.
         """
         with self._lock:
-            for job in self._jobs.values() if key is not None else ():
-                if job.key == key and (job.view.phase not in _ENDS or (
-                        job.view.phase == "done" and job.stamp == stamp)) and not job.cancelled:
-                    return job.view
-            if sum(each.view.phase not in _ENDS for each in self._jobs.values()) >= _MOST_QUEUED:
+            jobs = self._jobs()
+            shared = next((job for job in jobs if key is not None and job.key == key and not job.cancelled and (
+                job.view.phase not in _ENDS or (job.view.phase == "done" and job.stamp == stamp))), None)
+            if shared is not None:
+                return self._viewed(shared)
+            if sum(each.view.phase not in _ENDS and not each.cancelled for each in jobs) >= _MOST_QUEUED:
                 raise NotPermitted(503, f"too many {self._names} are running: try again", **{"Retry-After": "5"})
-            number = 1 + secrets.randbelow(_LARGEST_NUMBER)
-            job = BackgroundJob(replace(view, number=number, phase="queued"), key, stamp)
-            self._jobs[number] = job
-            while len(self._jobs) > _REMEMBERED:
-                self._jobs.popitem(last=False)
+            compute = prepare()
+            job = BackgroundJob(replace(view, phase="queued"), key, stamp)
+            begun = self._viewed(job)
         self._thread.submit(self._run, job, compute)
-        return job.view
+        return begun
+
+    def _jobs(self) -> list[BackgroundJob[V]]:
+        return list({id(each.job): each.job for each in self._viewers.values()}.values())
+
+    def _viewed(self, job: BackgroundJob[V]) -> V:
+        """Add a viewer of a job, and return the view; jobs and viewers beyond the limits are forgotten."""
+        number = 1 + secrets.randbelow(_LARGEST_NUMBER)
+        self._viewers[number] = _Viewer(job, self._clock())
+        while len(self._viewers) > _MOST_VIEWERS or len(self._jobs()) > _REMEMBERED:
+            self._viewers.popitem(last=False)
+        return replace(job.view, number=number)
 
     def state(self, number: int) -> V:
         """Return how far a job is, or its result; raise `UnknownNameError` if it is not remembered."""
-        return self._job(number).view
+        with self._lock:
+            viewer = self._viewer(number)
+            viewer.asked = self._clock()
+            return replace(viewer.left or viewer.job.view, number=number)
 
     def state_of(self, request: web.Request) -> V:
         """Return the state of the job whose `number` is in a query; raises `ValueError`, and what `state` raises."""
@@ -111,24 +149,32 @@ class BackgroundJobs(Generic[V]):
         return self.state(int(number))
 
     def cancel(self, number: int) -> V:
-        """End a job, for all who share it; one that has ended stays as it is. Raises what `state` raises."""
-        job = self._job(number)
-        job.cancelled = True
-        if job.deadline is not None:
-            job.deadline.cancel()
-        return job.view
+        """End a job, unless others who share it still ask for it: then it is cancelled for this viewer only.
+
+        One that has ended stays as it is. Raises what `state` raises.
+        """
+        with self._lock:
+            viewer = self._viewer(number)
+            if viewer.left is None and viewer.job.view.phase not in _ENDS:
+                viewer.left = replace(viewer.job.view, phase="cancelled")
+                since = self._clock() - _LEFT
+                if not any(each.job is viewer.job and each.left is None and each.asked > since
+                           for each in self._viewers.values()):
+                    viewer.job.cancel()
+            return replace(viewer.left or viewer.job.view, number=number)
 
     def close(self) -> None:
         """End all jobs; waits for nothing."""
-        for number in tuple(self._jobs):
-            self.cancel(number)
+        with self._lock:
+            for job in self._jobs():
+                job.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _job(self, number: int) -> BackgroundJob[V]:
-        job = self._jobs.get(number)
-        if job is None:
+    def _viewer(self, number: int) -> _Viewer[V]:
+        viewer = self._viewers.get(number)
+        if viewer is None:
             raise UnknownNameError(f"{self._name} {number} is not remembered: start it again")
-        return job
+        return viewer
 
     def _run(self, job: BackgroundJob[V], compute: Callable[[BackgroundJob[V]], None]) -> None:
         deadline = job.deadline = Deadline(self._limit)

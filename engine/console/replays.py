@@ -45,7 +45,8 @@ class ReplayJobs:
             raise ValueError("the start of a replay is after its end")
         view = ReplayView(start=seconds(start), end=seconds(end), draft=bool(text))
         draft = (text, file) if text else None
-        return self.jobs.start(view, partial(self._compute, policies=policies, start=start, end=end, draft=draft))
+        return self.jobs.start(view, lambda: partial(
+            self._compute, policies=policies, start=start, end=end, draft=draft))
 
     def close(self) -> None:
         """End all replays; waits for nothing."""

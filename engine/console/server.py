@@ -199,6 +199,7 @@ class ConsoleServer:
 
     async def _view(self, view: View, request: web.Request) -> web.Response:
         query = dict(request.query)
+        view.check(query)
         at = query.get("at", "")  # a recording may grow
         return await self._views.answer(
             lambda state: view.of(state, query), at=at, times=view.times, key="" if at else _key(view.name, query))

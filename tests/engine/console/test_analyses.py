@@ -14,6 +14,7 @@ from koordpolicy.engine.console import audits
 from koordpolicy.engine.console.analyses import AnalysisJobs
 from koordpolicy.engine.console.audits import audit_view
 from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit
+from koordpolicy.engine.console.jobs import BackgroundJobs
 from koordpolicy.engine.console.models.analysis import AnalysisView
 from koordpolicy.engine.console.models.policies import AuditView
 from koordpolicy.engine.console.server import ConsoleServer, Static
@@ -74,7 +75,9 @@ def test_an_audit_is_that_of_the_command(serve, state):
         tallies = {(each["policy"], use["rule"]): (use["evaluated"], use["refused"], use["failed"])
                    for each in found["audit"]["policies"] for use in each["rules"]}
         assert tallies["keep-off-hot-nodes", "below-watermark"] == (9, 3, 3)
-        assert (await ask("audit/start", {}))[1] == found  # the cluster has not changed since
+        again = (await ask("audit/start", {}))[1]
+        assert again.pop("number") != found.pop("number")
+        assert again == found  # the cluster has not changed since
 
     serve(scenario)
 
@@ -112,14 +115,52 @@ def test_an_audit_of_many_viewers_is_one_and_ends_in_the_cluster_that_it_began_i
         until(lambda: analyses.jobs.state(begun.number).done == 250)
         fresh.cluster.upsert(pod("later", "1", "cool"))
         fresh.renew(NOW + 1)
-        assert analyses.audit(fresh).number == begun.number  # it is under way
+        shared = analyses.audit(fresh)
+        assert (shared.number != begun.number, shared.done, shared.pods) == (True, 250, 3)  # it is under way
         held.set()
         until(lambda: analyses.jobs.state(begun.number).phase == "done")
         found = analyses.jobs.state(begun.number)
         assert (found.audit.pods, found.pods, found.time) == (3, 3, NOW / 1e9)
-        again = analyses.audit(fresh)
-        assert (again.number != begun.number, again.pods) == (True, 4)
+        assert analyses.jobs.state(shared.number).audit == found.audit
+        assert analyses.audit(fresh).pods == 4
         assert fresh.cluster.pod("shop/web-2").node_name == ""
+    finally:
+        held.set()
+        analyses.close()
+
+
+def test_an_analysis_is_cancelled_for_one_viewer_and_ends_when_the_last_one_does_not_wait(fresh, held, monkeypatch):
+    now, forks, fork = [0.0], [], ConsoleState.fork
+    monkeypatch.setattr(ConsoleState, "fork", lambda state: (forks.append(state), fork(state))[1])
+    analyses = AnalysisJobs()
+    analyses.jobs = BackgroundJobs("analysis", "analyses", clock=lambda: now[0])
+    jobs = analyses.jobs
+
+    def phases() -> list[str]:
+        return [jobs.state(each.number).phase for each in viewers]
+
+    try:
+        viewers = [analyses.audit(fresh) for _ in range(3)]
+        until(lambda: jobs.state(viewers[0].number).done == 250)
+        assert len(forks) == 1  # the others share it, and have no cluster of their own
+        assert jobs.cancel(viewers[0].number).phase == "cancelled"
+        assert phases() == ["cancelled", "analysing", "analysing"]
+        held.set()
+        until(lambda: phases() == ["cancelled", "done", "done"])
+        assert jobs.cancel(viewers[1].number).phase == "done"
+
+        held.clear()
+        fresh.renew(NOW + 1)
+        viewers = [analyses.audit(fresh) for _ in range(3)]
+        until(lambda: jobs.state(viewers[0].number).done == 250)
+        now[0] = 60
+        assert phases()[:2] == ["analysing"] * 2  # the third one has closed the page
+        jobs.cancel(viewers[0].number)
+        assert phases()[:2] == ["cancelled", "analysing"]
+        now[0] = 120
+        jobs.cancel(viewers[1].number)
+        held.set()
+        until(lambda: jobs.state(viewers[2].number).phase == "cancelled")
     finally:
         held.set()
         analyses.close()
@@ -164,9 +205,9 @@ def test_the_state_of_an_analysis_is_closed_where_none_goes_on_from_it(fresh, mo
     monkeypatch.setattr(ConsoleState, "close", noted_close)
     analyses = AnalysisJobs()
 
-    def phase(view: AnalysisView) -> str:
-        until(lambda: analyses.jobs.state(view.number).phase in {"done", "failed"})
-        return analyses.jobs.state(view.number).phase
+    def phase(view: AnalysisView, of: AnalysisJobs = analyses) -> str:
+        until(lambda: of.jobs.state(view.number).phase in {"done", "failed"})
+        return of.jobs.state(view.number).phase
 
     assert [phase(analyses.audit(fresh)), phase(analyses.audit(fresh)), phase(analyses.effect(fresh, DRAFT, {}))] == [
         "done", "done", "done"]
@@ -207,3 +248,16 @@ def test_numbers_of_analyses_cannot_be_guessed_and_are_exact_in_a_browser(fresh)
         analyses.close()
     assert all(2**20 < each < 2**53 for each in numbers)
     assert min(abs(one - other) for one in numbers for other in numbers if one != other) > 2**20
+
+
+def test_the_state_of_the_last_analysis_is_closed_once_nothing_is_analysed(fresh, monkeypatch):
+    closed: list[ConsoleState] = []
+    close = ConsoleState.close
+    monkeypatch.setattr(ConsoleState, "close", lambda state: (closed.append(state), close(state))[1])
+    for analyses, end in ((AnalysisJobs(idle=0), lambda: None), (standing := AnalysisJobs(), standing.close)):
+        view = analyses.audit(fresh)
+        until(lambda analyses=analyses, view=view: analyses.jobs.state(view.number).phase == "done")
+        before = len(closed) if analyses is standing else 0
+        end()
+        until(lambda before=before: len(closed) > before)
+    assert len(closed) == 2

@@ -120,6 +120,10 @@ def test_a_draft_that_a_worker_does_not_survive_goes_no_further(serve):
 
 @pytest.mark.parametrize(("path", "status", "error"), [
     ("/api/v1/node?name=nobody", 404, "there is no node `nobody` in the cluster: it has 3 nodes"),
+    ("/api/v1/node", 400, "the query lacks `name`: ask for `/api/v1/node?name=NODE`"),
+    ("/api/v1/pod?key=", 400, "the query lacks `key`: ask for `/api/v1/pod?key=NAMESPACE/POD`"),
+    ("/api/v1/pod-node?at=2026-01-02T12:00:00Z", 400,
+     "the query lacks `key` and `node`: ask for `/api/v1/pod-node?key=NAMESPACE/POD&node=NODE`"),
     ("/api/v1/colour?expression=1%20%2B", 200, "expected a value, found the end"),
     ("/api/v1/nothing", 404, "not found"),
     ("/api/v1/map?group=" + "x" * 20_000, 400, None),

@@ -233,10 +233,22 @@ def test_options_that_cannot_be_meant_are_refused(run, words, message):
 
 @pytest.mark.parametrize("words", [
     ("reload", "--wait", "xyz"), ("reload", "--wait", "abc"), ("reload", "--wait", "abcdef", "--timeout", "1 year"),
+    *(("rollback", "--to", text) for text in ("zzz", "-1", "", "0", "abc")),
+    *(("promote", "--configmap", text) for text in ("a/b/c", "", "shop/", "Shop/policies")),
     ("promote", "--max-differences", "200%"), ("promote", "--max-differences", "some"), ("promote", "--decisions", "0"),
 ])
 def test_values_that_mean_nothing_are_usage_errors(run, words):
-    assert run(*words).exit == 2
+    assert run(*words, "--endpoint", "http://127.0.0.1:1").exit == 2  # before a server is called
+
+
+def test_a_generation_that_is_none_is_refused_with_what_to_write(run):
+    assert run("rollback", "--to", "zzz").err.splitlines()[-1] == (
+        "koord-policy rollback: error: argument --to: `zzz` is neither the number of a generation nor at least the "
+        "first 6 digits of a hash: `koord-policy status --history` shows both; without the option it is the generation "
+        "before")
+    assert run("promote", "--configmap", "a/b/c").err.splitlines()[-1] == (
+        "koord-policy promote: error: argument --configmap: `a/b/c` is not the name of a ConfigMap: write `NAME` or "
+        "`NAMESPACE/NAME`")
 
 
 def test_a_shadow_that_is_not_valid_is_told_with_the_reason(run, shadowed, shadow):
