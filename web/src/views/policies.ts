@@ -128,7 +128,7 @@ function ruleTable(policy: PolicyView, editor: Editor, audit: AuditView | null, 
   };
   const rate = (rule: RuleView): Child => {
     const found = rates?.rules.find((each) => each.rule === rule.name && each.point === rule.point);
-    return found ? `${short(found.evaluations)}${found.errors ? ` (${t("errors", short(found.errors))})` : ""}` : "";
+    return found ? `${short(found.evaluations)}${found.errors ? ` (${t(found.errors === 1 ? "oneError" : "errors", short(found.errors))})` : ""}` : "";
   };
   return scroll(t("rules"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {},
     h("th", {}, t("point")), h("th", {}, t("name")), h("th", {}, t("expression")), h("th", {}, t("reads")),
