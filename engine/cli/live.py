@@ -6,7 +6,7 @@ import argparse
 import logging
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +22,6 @@ from .serving import add_console_url
 from .terminal import warn, write
 
 if TYPE_CHECKING:
-
-    from koordpolicy.engine.client.connection import Connection
     from koordpolicy.engine.framework.registry import Registry
     from koordpolicy.engine.reload.reloader import Reloader
     from koordpolicy.engine.reload.vet import Vetter
@@ -68,22 +66,18 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Schedule and bind the pods of a live cluster until a signal ends it."""
-    from koordpolicy.engine.scheduler.live.operations import Operations
-    from koordpolicy.engine.scheduler.observe.counters import Counters
-
     if options.output != "text" or options.now is not None:
         raise Stop("`--output` and `--now` mean nothing to a scheduler of a live cluster: add `--dry-run`, or look at "
                    "its events and logs")
     if options.config is not None and (options.scheduler_name or options.profile):
         raise Stop("`--scheduler-name` and `--profile` go without `--config`: its profiles have names")
     serving = LiveServing(options)
-    operations = Operations(counters=Counters(), access=serving.access())
-    _start_logs(options, operations)
-    loaded = load_vetted(options, partial(_load, options, builtins, operations, serving.connect))
+    # The process that compiles starts first: most modules of this one are imported beside it.
+    loaded = load_vetted(options, partial(_load, options, builtins, serving))
     signal.signal(signal.SIGUSR2, lambda *_: loaded.server.scheduler.request_dump())
     interval = sys.getswitchinterval()
     try:
-        serving.run(loaded, operations.endpoints, name="scheduler", grace_s=_GRACE_S)
+        serving.run(loaded, loaded.operations.endpoints, name="scheduler", grace_s=_GRACE_S)
     finally:
         sys.setswitchinterval(interval)
     return Exit.OK
@@ -92,8 +86,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 class _Loaded:
     """The server, and what keeps its policies up to date (implements `LiveProcess`)."""
 
-    def __init__(self, server: LiveServer, reloader: Reloader, vetter: Vetter | None, observed: Observing) -> None:
+    def __init__(
+        self, server: LiveServer, operations: Operations, reloader: Reloader, vetter: Vetter | None,
+        observed: Observing,
+    ) -> None:
         self.server = server
+        self.operations = operations
         self.reloader = reloader
         self.run = server.run
         self.stop = server.stop
@@ -113,14 +111,17 @@ class _Loaded:
 
 
 def _load(
-    options: argparse.Namespace, builtins: Builtins, operations: Operations, connect: Callable[[], Connection],
-    vetter: Vetter | None,
+    options: argparse.Namespace, builtins: Builtins, serving: LiveServing, vetter: Vetter | None,
 ) -> _Loaded:
     from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
+    from koordpolicy.engine.scheduler.live.operations import Operations
     from koordpolicy.engine.scheduler.live.server import LiveServer
+    from koordpolicy.engine.scheduler.observe.counters import Counters
     from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles
     from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
+    operations = Operations(counters=Counters(), access=serving.access())
+    _start_logs(options, operations)
     profiles: tuple[ProfileSpec, ...] = ()
     collections = ShortCollections()
     policies = PolicyLoader(options, builtins, vetter, collections.settle)
@@ -144,13 +145,13 @@ def _load(
 
     observed = observing_of(options, policies.live, settings, now)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
-    server = LiveServer(connect, policies.live, settings, server=server_settings(options, written),
+    server = LiveServer(serving.connect, policies.live, settings, server=server_settings(options, written),
                         count=operations.counters, debug=debug, ready=ready, requests=operations.requests,
                         cycle_observers=observed.observers, reads=recorded_reads(options, registry),
                         collections=collections)
     reloader.stage_with(server.stage)
     operations.follow(server, reloader)
-    return _Loaded(server, reloader, vetter, observed)
+    return _Loaded(server, operations, reloader, vetter, observed)
 
 
 def _settings(options: argparse.Namespace, registry: Registry) -> tuple[Mapping[str, Any], Settings]:

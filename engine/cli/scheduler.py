@@ -13,10 +13,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from koordpolicy.engine.framework.points import Framework
-from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
-from koordpolicy.engine.scheduler.explain.explanation import requested
-from koordpolicy.engine.scheduler.verdict.diagnosis import diagnosis_of
 
 from . import extender, live, observing, reloading, serving
 from .composition import (
@@ -43,7 +39,7 @@ if TYPE_CHECKING:
 
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.framework.registry import Live
-    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Debug, Settings
     from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
     from . import Builtins
@@ -105,6 +101,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("which cluster? name a dump or kube[:CONTEXT] with `--cluster` (only `--extender` can do without)")
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
         return live.run(options, builtins)
+    # Not above: a server starts the process that compiles policies before it imports what schedules.
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
+    from koordpolicy.engine.scheduler.verdict.diagnosis import diagnosis_of
+
     live.refuse_options(options)
     serving.refuse_options(options)
     reloading.refuse_options(options)
@@ -144,6 +144,9 @@ def schedule_pending(
     `now` is in nanoseconds since the epoch. The verdicts of pods that still wait for a permit at the end have a node
     and are marked `waiting`. `observed` is closed at the end.
     """
+    from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
+
     concluded: dict[str, Verdict] = {}
 
     def conclude(verdict: Verdict) -> None:
@@ -177,6 +180,8 @@ def show(verdicts: Sequence[Verdict], nodes: int) -> None:
 
 def show_placements(placed: Sequence[Verdict], nodes: int) -> None:
     """Print the nodes of pods, each with its score and the number of feasible nodes."""
+    from koordpolicy.engine.scheduler.explain.explanation import requested
+
     if not placed:
         return
     heading("placed")
@@ -196,6 +201,8 @@ def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None
 
     With `messages` each ends with the message of kube-scheduler's pod condition, in one line.
     """
+    from koordpolicy.engine.scheduler.explain.explanation import requested
+
     if not unplaced:
         return
     heading("not placed")

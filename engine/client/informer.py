@@ -19,6 +19,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
+from koordpolicy.engine.records import fast_init
 from koordpolicy.engine.source import PolicyError
 
 from .faults import ApiFault
@@ -57,6 +58,7 @@ _BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
 _STATUS: Final = msgspec.json.Decoder(Status)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Change:
     """An object that was added, changed or deleted.

@@ -117,20 +117,25 @@ class PartPool:
             self._read.clear()
             self._texts = 0
         passed = True
+        known_part = self._parts.setdefault
         for title, section in item.items():
             if type(section) is not dict:
                 continue
-            checks = sections.get(title, _NO_CHECKS)
+            check_of = sections.get(title, _NO_CHECKS).get
             for name, value in section.items():
-                check = checks.get(name)
-                if type(value) is str:
+                check = check_of(name)
+                of = type(value)
+                if of is str:
                     if name not in _UNIQUE:
-                        section[name] = self._parts.setdefault(value, value)
+                        section[name] = known_part(value, value)
                     if check is None or (check[0] is str and value.isascii()) or self._passes(check, None, value):
                         continue
                     passed = False
-                elif type(value) is msgspec.Raw:
-                    text, of_field = bytes(value), self._read.setdefault(None if check is None else check[1], {})
+                elif of is msgspec.Raw:
+                    text, reader = bytes(value), None if check is None else check[1]
+                    of_field = self._read.get(reader)
+                    if of_field is None:
+                        of_field = self._read[reader] = {}
                     known = of_field.get(text)
                     if known is not None:
                         section[name] = known
@@ -141,10 +146,11 @@ class PartPool:
                     if is_sound and part is not None and len(text) <= _LONGEST_TEXT:
                         of_field[text] = part
                         self._texts += 1
-                elif name in _OWN and type(value) is list:
-                    _share_texts(value, self._parts)
-                    passed = (check is None or self._passes(check, None, value)) and passed
-                elif value is not None:
+                elif of is not dict and (of is not list or name in _OWN):
+                    if of is list:
+                        _share_texts(value, self._parts)
+                    passed = (value is None or check is None or self._passes(check, None, value)) and passed
+                else:
                     section[name], is_sound = self._shared(value, check)
                     passed = passed and is_sound
         return passed

@@ -162,14 +162,14 @@ class Cluster(ClusterState):
         except ValueError as error:
             raise PolicyError([_problem(item, error)]) from None
         kind = item["kind"]
-        apply = self._apply.get(kind)
-        old, old_pod = self.object(kind, key), self.pod(key) if kind == "Pod" else None
+        old, old_pod = self.object(kind, key), None
         known, binding = self._pods.get(key), self._bound.get(key)
         try:
             if kind == "Pod":
+                old_pod = known if binding is None else binding.pod
                 self._upsert_pod(key, item, is_sound=is_sound)
-            elif apply is not None:
-                apply(key, item)
+            elif kind in self._apply:
+                self._apply[kind](key, item)
             elif not is_sound:
                 check_object(item, kind)
         except ValueError as error:

@@ -135,15 +135,15 @@ class PodInfo(_Shaped):
         if not is_sound:
             check_object(pod, "Pod")
         metadata = mapping_at(pod, "metadata")
-        name = text_at(metadata, "name", "metadata")
+        name = metadata.get("name")  # with its type checked, as all fields below
         if not name:
             raise ValueError("`metadata.name` is missing")
-        namespace = text_at(metadata, "namespace", "metadata") or "default"
-        facts = _facts_of_parts(pod) if is_sound else _facts_of(pod)
+        namespace = metadata.get("namespace") or "default"
+        requests, limits, excess, priority, band, qos, kubernetes_qos, gpu = (
+            _facts_of_parts(pod) if is_sound else _facts_of(pod))
         return PodInfo(
-            f"{namespace}/{name}", namespace, name, text_at(metadata, "uid", "metadata"), pod, facts.requests,
-            facts.limits, facts.priority, facts.priority_band, facts.qos_class, facts.kubernetes_qos,
-            text_at(pod["spec"], "nodeName", "spec"), facts.gpu, facts.excess,
+            f"{namespace}/{name}", namespace, name, metadata.get("uid") or "", pod, requests, limits, priority, band,
+            qos, kubernetes_qos, pod["spec"].get("nodeName") or "", gpu, excess,
         )
 
     @property

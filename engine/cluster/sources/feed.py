@@ -494,15 +494,18 @@ class Feed:
     def _apply_item(self, cluster: Cluster, item: ChangedObject) -> None:
         key, uid, new = item.key, item.uid, item.object
         known = cluster.object(*key)
-        known_uid = "" if known is None else uid_of(known)
-        is_other = bool(uid and known_uid and uid != known_uid)
-        if new is None and is_other:
-            return  # what is there now is a later object of the same name
-        if known is not None and not item.finished and not is_other and self._has_left(key[0], known):
-            return  # the watch of the other pods lags behind: no pod goes on after its end
-        if new is not None and version_of(new) < self._healed.get(key, 0):
-            return
-        self._healed.pop(key, None)
+        is_other = False
+        if known is not None:
+            known_uid = uid_of(known)
+            is_other = bool(uid and known_uid and uid != known_uid)
+            if new is None and is_other:
+                return  # what is there now is a later object of the same name
+            if not item.finished and not is_other and self._has_left(key[0], known):
+                return  # the watch of the other pods lags behind: no pod goes on after its end
+        if self._healed:
+            if new is not None and version_of(new) < self._healed.get(key, 0):
+                return
+            self._healed.pop(key, None)
         revised = None if new is None else self._revise(new)
         changes: list[tuple[Key, Mapping[str, Any] | None]] = [(key, revised)]
         if is_other:
