@@ -33,7 +33,7 @@ class View:
     times: float = 1.0
     """The time that it may take, in times of another view's."""
     needs: Mapping[str, str] = field(default_factory=dict)
-    """What a query must name, with the form of each."""
+    """The parameters that a query must name, with the form of each."""
 
     def check(self, query: Query) -> None:
         """Check that a query names what is needed; raise `ValueError` with what to ask for."""

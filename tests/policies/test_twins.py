@@ -189,17 +189,6 @@ def test_strategies_pack_and_spread_alike(cluster, those, inits, strategies):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(containers, min_size=1, max_size=2), st.lists(sidecars, min_size=1, max_size=3), STRATEGIES)
-def test_strategies_count_init_containers_of_running_pods_alike(those, inits, strategies):
-    node = make_node("n", {}, [], {}, 8000, 8 << 30, 4)
-    running = make_pod("running", those, "n", initContainers=inits, overhead={"cpu": "50m"})
-    same(
-        Cluster([node, running]), PodInfo.of(make_pod("new", those)), "NodeResourcesFitPlus",
-        {"resources": strategies}, {"resources": [{"name": name, **each} for name, each in strategies.items()]},
-    )
-
-
-@settings(max_examples=40, deadline=None)
 @given(
     clusters(), st.lists(containers, min_size=1, max_size=2),
     st.lists(st.sampled_from((GPU, "memory", "none")), max_size=2),
