@@ -195,38 +195,52 @@ class Informer:
             self._attempt.cancel()
 
     async def _follow_and_pause(self) -> None:
-        await self._sleep(await self._follow_until_failure())
+        seconds, failure = await self._follow_until_failure()
+        await self._pause(seconds, failure)
 
-    async def _follow_until_failure(self) -> float:
-        """List and watch; return the seconds until the next attempt."""
+    async def _pause(self, seconds: float, failure: Exception | None) -> None:
+        """Wait until the next attempt; after a failure of the server no longer than until it has recovered."""
+        # A server that answers 429 is there, and wants fewer requests.
+        if failure is None or (isinstance(failure, ApiError) and failure.code == 429):
+            await self._sleep(seconds)
+        else:
+            await self._transport.recovery.pause(self._path, seconds, self._sleep)
+
+    async def _follow_until_failure(self) -> tuple[float, Exception | None]:
+        """List and watch; return the seconds until the next attempt, and the server's failure if there was one."""
+        failure: Exception | None = None
         started = self._clock()
         try:
             resume, self._resume = self._resume, False
             if self._resource.poll_s:
                 self._redeliver = True
                 await self._list()
-                return self._resource.poll_s
+                return self._resource.poll_s, None
             if not resume:
                 await (self._stream_list() if self._streaming else self._list())
             while True:
                 await self._watch()
         except _Expired:
             # If each new version expires immediately, lists must not follow each other without a pause.
-            return 0.0 if self._clock() - started >= _SHORT_WATCH_S else self._backoff.next()
+            return 0.0 if self._clock() - started >= _SHORT_WATCH_S else self._backoff.next(), None
         except ApiError as error:
             # A kind that is polled is served by another server, whose absence must hold nothing up.
             if error.code == 404 or (self._resource.poll_s and not self.view.synced and error.code >= 500):
                 await self._note_absence()
-                return self._absent_s
+                return self._absent_s, None
+            failure = error
             self._failed(error)
-        except (ConnectionFailed, PolicyError, ValueError, RecursionError) as error:
+        except ConnectionFailed as error:
+            failure = error
+            self._failed(error)
+        except (PolicyError, ValueError, RecursionError) as error:
             self._failed(error)
         except Exception as error:
             # A fault of this program, or of `deliver`: it may not have received what is known here.
             self._redeliver = True
             _LOG.exception("%s cannot be followed, trying again", self._resource.plural)
             self.view = replace(self.view, fault=f"{type(error).__name__}: {error}")
-        return self._backoff.next()
+        return self._backoff.next(), failure
 
     async def _note_absence(self) -> None:
         """Record that the server does not have the kind; if it says so twice, its objects are gone too."""
@@ -390,6 +404,7 @@ class Informer:
         assert self._version is not None
         started = self._clock()
         delivered = False
+        failure: Exception | None = None
         try:
             async with aclosing(self._frames(self._watch_query(self._version))) as frames:
                 delivered = await self._follow(frames)
@@ -397,16 +412,18 @@ class Informer:
             self._failed(error)
             if self._clock() - started >= _SHORT_WATCH_S and not error.refused:
                 return
+            failure = error
         except ApiError as error:
             if error.expired:
                 raise _Expired from error
             if error.code != 429:
                 raise
+            failure = error
             self._failed(error)
         else:
             if delivered or self._clock() - started >= _SHORT_WATCH_S:
                 return
-        await self._sleep(self._backoff.next())
+        await self._pause(self._backoff.next(), failure)
 
     async def _follow(self, frames: AsyncIterator[Sequence[_Frame]]) -> bool:
         """Deliver the changes of a watch; return True if there were any."""

@@ -24,6 +24,7 @@ from yarl import URL
 from .connection import Connection
 from .faults import ApiFault, of_exception
 from .pacing import TokenBucket
+from .recovery import Recovery
 from .server_clock import ServerClock
 
 _LOG: Final = logging.getLogger(__name__)
@@ -132,6 +133,8 @@ class Transport:
         """
         self.connection = connection
         self.server_clock = server_clock or ServerClock(now)
+        self.recovery = Recovery(clock=clock)
+        """Of the paths that are listed and watched."""
         self._now = now
         self._observer = observer
         self._host = urlsplit(connection.server).netloc
@@ -258,6 +261,7 @@ class Transport:
                 self._observe("GET", code, begun)
                 if response.status >= 300:
                     raise self._refusal(response, await response.read(), header)
+                self.recovery.answered(path)
                 async for chunk in response.content.iter_any():
                     yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
