@@ -97,7 +97,7 @@ class _Usage:
         self.memory = sources.path("memory", subject.directory, memory)
         self.rate = Rate()
         self.data: bytes | None = None
-        self.amounts = 0, 0
+        self.amounts: tuple[int, int] = (0, 0)
 
 
 def _usage_usec(data: bytes) -> int:
