@@ -81,7 +81,7 @@ class _Viewer(Generic[V]):
 
 
 class BackgroundJobs(Generic[V]):
-    """Jobs that were started; the last ones are remembered. For any thread. `close` ends them."""
+    """Jobs that were started; those that were asked for last are remembered. For any thread. `close` ends them."""
 
     def __init__(self, name: str, names: str, *, limit: float = SECONDS, advice: str = "",
                  clock: Callable[[], float] = time.monotonic) -> None:
@@ -127,11 +127,17 @@ class BackgroundJobs(Generic[V]):
         return list({id(each.job): each.job for each in self._viewers.values()}.values())
 
     def _viewed(self, job: BackgroundJob[V]) -> V:
-        """Add a viewer of a job, and return the view; jobs and viewers beyond the limits are forgotten."""
+        """Add a viewer of a job, and return the view.
+
+        Beyond the limits, viewers who have not asked for longest are forgotten. A job without any is forgotten too; it
+        ends then, as nobody could see its result or cancel it.
+        """
         number = 1 + secrets.randbelow(_LARGEST_NUMBER)
         self._viewers[number] = _Viewer(job, self._clock())
         while len(self._viewers) > _MOST_VIEWERS or len(self._jobs()) > _REMEMBERED:
-            self._viewers.popitem(last=False)
+            _, forgotten = self._viewers.popitem(last=False)
+            if not any(each.job is forgotten.job for each in self._viewers.values()):
+                forgotten.job.cancel()
         return replace(job.view, number=number)
 
     def state(self, number: int) -> V:
@@ -139,6 +145,7 @@ class BackgroundJobs(Generic[V]):
         with self._lock:
             viewer = self._viewer(number)
             viewer.asked = self._clock()
+            self._viewers.move_to_end(number)
             return replace(viewer.left or viewer.job.view, number=number)
 
     def state_of(self, request: web.Request) -> V:

@@ -14,11 +14,11 @@ from koordpolicy.engine.console import audits
 from koordpolicy.engine.console.analyses import AnalysisJobs
 from koordpolicy.engine.console.audits import audit_view
 from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit
-from koordpolicy.engine.console.jobs import BackgroundJobs
+from koordpolicy.engine.console.jobs import BackgroundJob, BackgroundJobs
 from koordpolicy.engine.console.models.analysis import AnalysisView
 from koordpolicy.engine.console.models.policies import AuditView
 from koordpolicy.engine.console.server import ConsoleServer, Static
-from koordpolicy.engine.console.state import ConsoleState
+from koordpolicy.engine.console.state import ConsoleState, UnknownNameError
 from tests.waiting import PATIENCE_S, until
 
 from .asking import AskApi, asking, ended, of_api
@@ -48,6 +48,32 @@ def held(monkeypatch) -> threading.Event:
 
     monkeypatch.setattr(audits, "audit_view", waiting)
     return go_on
+
+
+@pytest.fixture
+def forks(monkeypatch) -> tuple[list[ConsoleState], list[ConsoleState]]:
+    """The forks of states that a test makes, and those of them that were closed."""
+    made: list[ConsoleState] = []
+    closed: list[ConsoleState] = []
+    fork, close = ConsoleState.fork, ConsoleState.close
+
+    def noted_fork(state: ConsoleState) -> Callable[[], ConsoleState]:
+        make = fork(state)
+
+        def noted() -> ConsoleState:
+            made.append(make())
+            return made[-1]
+
+        return noted
+
+    def noted_close(state: ConsoleState) -> None:
+        if any(state is each for each in made):  # threads of an earlier test may end now
+            closed.append(state)
+        close(state)
+
+    monkeypatch.setattr(ConsoleState, "fork", noted_fork)
+    monkeypatch.setattr(ConsoleState, "close", noted_close)
+    return made, closed
 
 
 @pytest.fixture
@@ -166,6 +192,47 @@ def test_an_analysis_is_cancelled_for_one_viewer_and_ends_when_the_last_one_does
         analyses.close()
 
 
+def test_those_who_ask_are_remembered_before_others_and_a_job_that_nobody_can_ask_for_ends():
+    jobs = BackgroundJobs[AnalysisView]("analysis", "analyses")
+    begun, go_on, ends = threading.Event(), threading.Event(), []
+    view = AnalysisView(time=0, nodes=0, of=1, pods=0)
+
+    def compute(job: BackgroundJob[AnalysisView]) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        try:
+            job.update(phase="done")
+        finally:
+            ends.append(job.cancelled)
+
+    def start(key: str) -> int:
+        return jobs.start(view, lambda: compute, key=key).number
+
+    try:
+        asking, silent = start("asked for"), start("not asked for")
+        assert begun.wait(PATIENCE_S)
+        for _ in range(254):
+            start("many")
+        assert [jobs.state(each).phase for each in (silent, asking)] == ["queued", "queued"]
+        for _ in range(254):
+            start("many")
+        jobs.state(asking)
+        start("many")
+        assert jobs.state(asking).phase == "queued"
+        with pytest.raises(UnknownNameError):
+            jobs.state(silent)
+        for _ in range(256):
+            start("many")
+        with pytest.raises(UnknownNameError):
+            jobs.state(asking)
+        go_on.set()
+        until(lambda: len(ends) == 2)
+        assert ends == [True, False]  # the one under way, and that of many; the silent one never began
+    finally:
+        go_on.set()
+        jobs.close()
+
+
 def test_an_analysis_ends_when_it_is_cancelled_and_others_wait_for_it(fresh, held, policies_of):
     analyses = AnalysisJobs()
     try:
@@ -183,26 +250,8 @@ def test_an_analysis_ends_when_it_is_cancelled_and_others_wait_for_it(fresh, hel
         analyses.close()
 
 
-def test_the_state_of_an_analysis_is_closed_where_none_goes_on_from_it(fresh, monkeypatch):
-    made: list[ConsoleState] = []
-    closed: list[ConsoleState] = []
-    fork, close = ConsoleState.fork, ConsoleState.close
-
-    def noted_fork(state: ConsoleState) -> Callable[[], ConsoleState]:
-        make = fork(state)
-
-        def noted() -> ConsoleState:
-            made.append(make())
-            return made[-1]
-
-        return noted
-
-    def noted_close(state: ConsoleState) -> None:
-        closed.append(state)
-        close(state)
-
-    monkeypatch.setattr(ConsoleState, "fork", noted_fork)
-    monkeypatch.setattr(ConsoleState, "close", noted_close)
+def test_the_state_of_an_analysis_is_closed_where_none_goes_on_from_it(fresh, forks, monkeypatch):
+    made, closed = forks
     analyses = AnalysisJobs()
 
     def phase(view: AnalysisView, of: AnalysisJobs = analyses) -> str:
@@ -250,14 +299,12 @@ def test_numbers_of_analyses_cannot_be_guessed_and_are_exact_in_a_browser(fresh)
     assert min(abs(one - other) for one in numbers for other in numbers if one != other) > 2**20
 
 
-def test_the_state_of_the_last_analysis_is_closed_once_nothing_is_analysed(fresh, monkeypatch):
-    closed: list[ConsoleState] = []
-    close = ConsoleState.close
-    monkeypatch.setattr(ConsoleState, "close", lambda state: (closed.append(state), close(state))[1])
+def test_the_state_of_the_last_analysis_is_closed_once_nothing_is_analysed(fresh, forks):
+    made, closed = forks
     for analyses, end in ((AnalysisJobs(idle=0), lambda: None), (standing := AnalysisJobs(), standing.close)):
         view = analyses.audit(fresh)
         until(lambda analyses=analyses, view=view: analyses.jobs.state(view.number).phase == "done")
         before = len(closed) if analyses is standing else 0
         end()
         until(lambda before=before: len(closed) > before)
-    assert len(closed) == 2
+    assert closed == made
