@@ -65,9 +65,16 @@ def test_of_many_files_each_is_read_as_it_is_now_and_a_missing_one_is_empty(
 
 
 def test_of_many_files_of_the_kernel_each_is_read_as_it_is_now(reader: FileReader) -> None:
-    paths = ["/proc/sys/kernel/ostype", "/proc/self/limits", "/proc/kallsyms", "/proc/self/absent"]
-    expected = [Path(each).read_bytes() for each in paths[:3]] + [b""]
-    assert [reader.read_all(paths) for _ in range(2)] == [expected] * 2
+    long = "x" * 20_000
+    command = [sys.executable, "-c", "input(1)", long]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.read(1) == b"1"  # the kernel has its command line by now
+        paths = ["/proc/sys/kernel/ostype", f"/proc/{child.pid}/cmdline", "/proc/self/absent"]
+        contents = [reader.read_all(paths) for _ in range(2)]
+        child.communicate(b"\n")
+    expected = [b"Linux\n", b"".join(each.encode() + b"\0" for each in command), b""]
+    assert contents == [expected] * 2
 
 
 def test_files_of_a_process_that_ended_are_empty(reader: FileReader) -> None:
