@@ -134,6 +134,7 @@ def in_turns(blocks: Sequence[bytes], content_type: str) -> web.Response:
     async def sent() -> AsyncIterator[bytes]:
         for block in blocks:
             yield block
+            await asyncio.sleep(0)  # while the client reads as fast as it is written, the writer never waits
 
     length = str(sum(map(len, blocks)))
     return web.Response(body=sent(), headers={"Content-Type": content_type, "Content-Length": length})
