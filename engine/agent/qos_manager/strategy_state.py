@@ -82,7 +82,7 @@ class StrategyState:
     evictions: dict[StateKey, LatestEvictions] = field(default_factory=dict)
     failing: dict[StateKey, int] = field(default_factory=dict)
     task_schedules: dict[tuple[str, str], TaskSchedule] = field(default_factory=dict)
-    """The schedules of `resctrl` actions, by key of the action and QoS class."""
+    """The schedules of `resctrl` actions, by key of the action and QoS class; each distinguishes nodes by itself."""
     limiters: dict[StateKey, BurstLimiters] = field(default_factory=dict)
     burst_pods: dict[StateKey, PodFacts[PodBurst | ValueError | None]] = field(default_factory=dict)
     """The pods of `cpuBurst` actions, with the files and limits of their containers, and their static bursts."""

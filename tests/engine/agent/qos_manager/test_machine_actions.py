@@ -76,6 +76,19 @@ def test_a_class_gets_cache_bandwidth_and_tasks_and_its_lines_back(registry: Cal
     assert node.files["resctrl/BE/schemata"] == files["resctrl/BE/schemata"]
 
 
+def test_tasks_of_a_node_are_moved_whatever_the_document_has_moved_on_another_one(
+    registry: Callable[..., Registry],
+) -> None:
+    action = """resctrl: {mbaPercent: "80"}
+    when: qosClass == 'BE'"""
+    files = {"besteffort/podtrain/main/tasks": "5"}
+    one, other = (Node(registry(text_of(action, "forEach: qosClass")), dict(files), pod("train")) for _ in range(2))
+    other.manager = one.manager
+    other.recording.nodes["n"] = {**other.recording.nodes["n"], "metadata": {"name": "other"}}
+    moved = [("BE", (("resctrl/BE/schemata", "MB:0=128;\n"), ("resctrl/BE/tasks", "5")))]
+    assert (one.round(), one.round(), other.round(), other.round()) == (moved, [], moved, [])
+
+
 def test_lse_has_the_group_of_lsr_and_system_none(registry: Callable[..., Registry]) -> None:
     action = 'resctrl: {catRangeEndPercent: "50"}'
     tasks = {f"besteffort/pod{name}/main/tasks": str(number) for number, name in enumerate(("a", "b", "c"))}
