@@ -52,13 +52,17 @@ class _PodEntry:
 
 @dataclass(slots=True)
 class _NodeState:
-    """The strategy's state on one node; `originals` are the texts of files before their first change."""
+    """The strategy's state on one node; `originals` are the texts of files before their first change.
+
+    The files of tiers are not read before the time `tiers_settled`.
+    """
 
     classes: Mapping[str, Settings] = field(default_factory=dict)
     allocatable: object = None
     entries: dict[str, _PodEntry] = field(default_factory=dict)
     tiers: Files | None = None
     """The files of the tiers; None after one of the entries has changed."""
+    tiers_settled: int = 0
     originals: dict[str, str] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     """The keys of the pods of directories."""
@@ -85,8 +89,10 @@ class CgroupReconcile:
             return ()
         node, now, files = self._update(readings, classes), readings.now, readings.files
         due = [entry for entry in node.entries.values() if entry.memory is not None and now >= entry.settled]
-        wanted = [*_tiers(node), *(file for entry in due if entry.memory
-                            for file in (*entry.memory.pod, *entry.memory.containers))]
+        tiers = _tiers(node)
+        if now < node.tiers_settled:
+            tiers = ()
+        wanted = [*tiers, *(file for entry in due for file in _files(entry))]
         host = readings.host
         writes = levelled_writes(levels_of(wanted), files, page_size=host.page_size, version=host.cgroup_version)
         for file, _ in writes:
@@ -94,7 +100,10 @@ class CgroupReconcile:
                 node.originals[file] = files[file]
         written = {_pod_directory(file) for file, _ in writes}
         for entry in due:
-            self._settle(entry, written, readings)
+            if readings.directory(entry.pod) not in written:
+                entry.settled = _settled(_files(entry), readings)
+        if tiers and written.isdisjoint(file for file, _ in tiers):
+            node.tiers_settled = _settled(tiers, readings)
         return self._adjustments(readings, node, writes, "memory QoS", recovers=False)
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
@@ -146,19 +155,6 @@ class CgroupReconcile:
             }
         return node
 
-    @staticmethod
-    def _settle(entry: _PodEntry, written: set[str], readings: Readings) -> None:
-        """Let an entry be whose files are as they should be; look earlier for files that its directories still lack."""
-        assert entry.memory is not None
-        directory, files = readings.directory(entry.pod), readings.files
-        if directory in written:
-            return
-        complete = all(
-            file in files or f"guaranteed/{file.rpartition('/')[2]}" not in files
-            for file, _ in (*entry.memory.pod, *entry.memory.containers)
-        )
-        entry.settled = readings.now + (_SETTLED_FOR if complete else _MISSING_FOR)
-
     def _adjustments(
         self, readings: Readings, node: _NodeState, writes: Iterable[tuple[str, str]], reason: str, *, recovers: bool,
     ) -> tuple[Adjustment, ...]:
@@ -204,8 +200,20 @@ def _tiers(node: _NodeState) -> Files:
     """Return the files of the tiers, which have the sums of their pods."""
     if node.tiers is None:
         memories = (each.memory for each in node.entries.values() if each.memory is not None)
-        node.tiers = tier_files(memories, node.classes)
+        node.tiers, node.tiers_settled = tier_files(memories, node.classes), 0
     return node.tiers
+
+
+def _files(entry: _PodEntry) -> Files:
+    """Return the files of a pod and its containers."""
+    return () if entry.memory is None else (*entry.memory.pod, *entry.memory.containers)
+
+
+def _settled(wanted: Files, readings: Readings) -> int:
+    """Return when to read files again that are as they should be: earlier if their directories still lack some."""
+    files = readings.files
+    complete = all(file in files or f"guaranteed/{file.rpartition('/')[2]}" not in files for file, _ in wanted)
+    return readings.now + (_SETTLED_FOR if complete else _MISSING_FOR)
 
 
 def _pod_directory(file: str) -> str:

@@ -108,6 +108,22 @@ def test_files_are_looked_at_again_once_a_minute_and_new_containers_after_five_s
     assert given.apply(strategy.adjust(given)) == [(missing, str(GIB // 2))]
 
 
+def test_tiers_are_looked_at_once_a_minute_missing_ones_after_five_seconds_and_after_any_change_of_pods() -> None:
+    given = readings(running_pod("web", sized()), running_pod("own", sized()), lsClass={"minLimitPercent": 50})
+    strategy, tier, written = CgroupReconcile({}), "burstable/memory.min", {}
+    del given.files[tier]
+    for second in range(80):
+        given.now = second * SECOND
+        if second in (2, 8, 70):
+            given.files[tier] = "0"
+        if second == 75:
+            given.pods = given.pods[:1]
+        written[second] = [text for file, text in given.apply(strategy.adjust(given)) if file == tier]
+    assert {second: texts for second, texts in written.items() if texts} == {
+        6: [str(GIB)], 67: [str(GIB)], 75: [str(GIB // 2)],
+    }
+
+
 def test_without_settings_nothing_is_done_and_without_a_node_slo_that_is_an_error() -> None:
     given = readings(running_pod("web", sized()))
     given.objects = slo()
