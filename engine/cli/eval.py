@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.cel.check.environment import Scope, Variable
 from koordpolicy.engine.cel.scalar.program import Program, compile  # noqa: A004 - it is what it does
 from koordpolicy.engine.cel.scalar.tracing import explain
+from koordpolicy.engine.cel.syntax.lexer import INT_MAX, INT_MIN
 from koordpolicy.engine.cel.values.types import TIMESTAMP
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.plan import evaluate
@@ -56,6 +59,8 @@ POINTS: Final = {
 """The supported points: their rows are nodes, or there is one result per decision."""
 
 ENGINES: Final = ("koord", "cel-python")
+_LONGEST_SHOWN: Final = 60  # characters of an option in a message
+_DIGITS: Final = 20  # a sign and 19 digits
 _POD_VARIABLES: Final = frozenset({"pod", "podInfo", "requests", "limits"})
 
 
@@ -140,11 +145,41 @@ def _variable(text: str) -> tuple[str, Any]:
     name, separator, written = text.partition("=")
     if not separator or not name.isidentifier():
         raise Stop(f"`--var {text}`: expected NAME=JSON, for example `--var 'limit=65'`")
+    option = f"`--var {_short(text)}`"
     try:
-        return name, json.loads(written)
+        return name, json.loads(written, parse_int=_integer, parse_float=_double, parse_constant=_refuse_constant)
+    except _UnreadableNumber as error:
+        raise Stop(f"{option}: {error}") from None
     except (ValueError, RecursionError):
-        raise Stop(f"`--var {text}`: `{written}` is not JSON; a string needs quotes: "
-                   f"`--var '{name}=\"{written}\"'`") from None
+        raise Stop(f"{option}: `{_short(written)}` is not JSON; a string needs quotes: "
+                   f"`--var '{name}=\"{_short(written)}\"'`") from None
+
+
+class _UnreadableNumber(Exception):
+    """A number that no CEL type holds; the message is for the user."""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _integer(text: str) -> int:
+    # Python refuses to read thousands of digits.
+    if len(text) <= _DIGITS and INT_MIN <= (value := int(text)) <= INT_MAX:
+        return value
+    raise _UnreadableNumber(f"`{_short(text)}` is beyond the integers, which go from {INT_MIN} to {INT_MAX}; with a "
+                            "decimal point or an exponent (`1e20`) it is a double")
+
+
+def _double(text: str) -> float:
+    value = float(text)
+    if math.isfinite(value):
+        return value
+    raise _UnreadableNumber(f"`{_short(text)}` is beyond the doubles, of which the largest is {sys.float_info.max:g}")
+
+
+def _refuse_constant(text: str) -> object:
+    raise _UnreadableNumber(f"`{text}` is not JSON; in the expression it is `double('{text}')`")
 
 
 def _environment(slot: Slot, given: Mapping[str, Any]) -> Environment:

@@ -20,10 +20,12 @@ from koordpolicy.engine.cel.check.environment import InvalidLiteralError, Overlo
 from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal, Select, children
 from koordpolicy.engine.cel.values.types import INT, STRING
 from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.cluster.objects.metrics import window_fault
 from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.documents import Normalize, ScoreItem
 from koordpolicy.engine.explanation import shown
 from koordpolicy.engine.framework.points import HIGHEST_SCORE
+from koordpolicy.engine.framework.variable_types import USAGE_DURATIONS
 
 from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range, parts
 from .subject import LintSubject, Placed, Violation
@@ -262,6 +264,20 @@ _READING: Final = frozenset((
     "getHours", "getMinutes", "getDate", "getDayOfWeek", "getDayOfMonth", "getDayOfYear", "getFullYear", "getMonth",
 ))
 """Functions that fail for some strings."""
+
+
+def unknown_windows(subject: LintSubject) -> Iterator[Violation]:
+    """Find keys of `usage.over` that are no durations, with the params as written."""
+    for placed, node in subject.calls:
+        if node.function not in ("_[_]", "_[?_]"):
+            continue
+        owner = placed.checked.types.get(node.args[0].id)
+        key = subject.as_written.of(placed.checked).constant(node.args[1]) if owner == USAGE_DURATIONS.type else None
+        if key is not None and isinstance(key[0], str) and (better := window_fault(key[0])):
+            yield Violation(
+                f"{shown(key[0])} is no duration, so no NodeMetric has it", placed.span(node.args[1]),
+                f"did you mean `'{better}'`? Durations are such as `30s`, `5m` and `1h30m`",
+            )
 
 
 def unreadable_params(subject: LintSubject) -> Iterator[Violation]:

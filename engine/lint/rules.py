@@ -437,6 +437,13 @@ _RULES: Final = (
               _drain(80, 45)),
         whole=eviction_loops.eviction_loops,
     ),
+    LintRule(
+        "KP044", "unknown-window", Severity.ERROR,
+        "A key of `usage.over` is the duration of a NodeMetric's statistics, such as `5m`. What is no duration is"
+        " reported by no NodeMetric, so the expression fails on every node, and `failurePolicy` decides about all.",
+        _filter("usage.over['7 minutes'].p95.cpu < 5000"), _filter("usage.over['7m'].p95.cpu < 5000"),
+        each=expressions.unknown_windows,
+    ),
 )
 
 RULES: Final = MappingProxyType({rule.id: rule for rule in _RULES})

@@ -121,7 +121,9 @@ def _files(path: Path, problems: Problems) -> Iterator[Path]:
         file for file in path.iterdir() if file.suffix in _SUFFIXES and not file.name.startswith(".") and file.is_file()
     )
     if not files:
-        problems.add(f"`{path}` holds no files that end in {', '.join(_SUFFIXES)}", code="unreadable")
+        problems.add(f"`{path}` holds no files that end in {', '.join(_SUFFIXES)}", code="unreadable",
+                     help="files of directories below it are not read; `kubectl get nodes,pods,nodemetrics -A -o yaml` "
+                          "prints a dump")
     yield from files
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from koordpolicy.engine.explanation import plain_or_cut
 
-from .conftest import Run
+from .conftest import Outcome, Run
 
 
 def test_an_expression_has_a_type_and_a_value(run: Run):
@@ -159,3 +159,26 @@ def test_values_that_are_cut_say_so(run: Run, dump: Path, monkeypatch: pytest.Mo
     assert run("eval", "[1, 2]", "--output", "json").json == {"type": "list(int)", "value": [1, 2]}
     found = run("eval", "[usage.cpu, 2, 3]", "--cluster", dump, "--output", "json").json
     assert (found["truncated"], found["values"]["hot"]) == (["cool", "hot", "small"], [3000, 2, "..."])
+
+
+@pytest.mark.parametrize(("written", "why"), [
+    ("9" * 23, (f"`{'9' * 23}` is beyond the integers, which go from -9223372036854775808 to 9223372036854775807; with "
+               "a decimal point or an exponent (`1e20`) it is a double")),
+    ("-9223372036854775809", ("`-9223372036854775809` is beyond the integers, which go from -9223372036854775808 to "
+                             "9223372036854775807; with a decimal point or an exponent (`1e20`) it is a double")),
+    ("[1e999]", "`1e999` is beyond the doubles, of which the largest is 1.79769e+308"),
+    ("NaN", "`NaN` is not JSON; in the expression it is `double('NaN')`"),
+])
+def test_numbers_that_no_type_holds_are_refused(run: Run, written: str, why: str):
+    assert run("eval", "x", "--var", f"x={written}") == Outcome(2, "", f"koord-policy: `--var x={written}`: {why}\n")
+
+
+def test_a_number_of_thousands_of_digits_is_not_printed_whole(run: Run):
+    assert run("eval", "x", "--var", f"x={'9' * 5000}").err == (
+        f"koord-policy: `--var x={'9' * 58}...`: `{'9' * 60}...` is beyond the integers, which go from "
+        "-9223372036854775808 to 9223372036854775807; with a decimal point or an exponent (`1e20`) it is a double\n")
+
+
+def test_the_outermost_integers_are_values(run: Run):
+    assert run("eval", "x", "--var", "x=[-9223372036854775808, 9223372036854775807]").out == (
+        "type   list(int)\nvalue  [-9223372036854775808, 9223372036854775807]\n")
