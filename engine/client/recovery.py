@@ -13,7 +13,7 @@ from .pacing import Backoff
 _SPREAD_S: Final = 0.8
 
 
-class Recovery:
+class ServerRecovery:
     """The pauses of all informers of one transport after failures.
 
     After an outage each of them would go on with its own back-off, the last one up to a minute after the server came

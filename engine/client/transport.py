@@ -24,7 +24,7 @@ from yarl import URL
 from .connection import Connection
 from .faults import ApiFault, of_exception
 from .pacing import TokenBucket
-from .recovery import Recovery
+from .recovery import ServerRecovery
 from .server_clock import ServerClock
 
 _LOG: Final = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Transport:
         """
         self.connection = connection
         self.server_clock = server_clock or ServerClock(now)
-        self.recovery = Recovery(clock=clock)
+        self.recovery = ServerRecovery(clock=clock)
         """Of the paths that are listed and watched."""
         self._now = now
         self._observer = observer

@@ -16,7 +16,7 @@ from aiohttp import web
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.informer import Informer
 from koordpolicy.engine.client.pacing import Backoff
-from koordpolicy.engine.client.recovery import Recovery
+from koordpolicy.engine.client.recovery import ServerRecovery
 from koordpolicy.engine.client.resources import BY_KIND, ApiResource
 from koordpolicy.engine.client.transport import ApiError, Status, Transport
 
@@ -52,7 +52,7 @@ class _Server(Transport):
 
     def __init__(self, clock: Callable[[], float], random: Random, refusals: Mapping[str, tuple[int, float]]) -> None:
         super().__init__(Connection("https://127.0.0.1:1"), rate=0, clock=clock)
-        self.recovery = Recovery(clock=clock, jitter=random.random)
+        self.recovery = ServerRecovery(clock=clock, jitter=random.random)
         self.refused: list[tuple[str, float]] = []
         self._refusals = refusals
 
@@ -130,7 +130,7 @@ def test_a_kind_that_stays_forbidden_is_requested_at_the_pace_of_its_back_off_wh
 def test_a_kind_that_fails_and_recovers_all_the_time_does_not_make_others_be_requested_all_the_time():
     async def run(clock: Callable[[], float]) -> None:
         random = Random(1)
-        recovery = Recovery(clock=clock, jitter=random.random)
+        recovery = ServerRecovery(clock=clock, jitter=random.random)
         ends: list[float] = []
 
         async def fail_on() -> None:
