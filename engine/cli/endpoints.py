@@ -17,6 +17,8 @@ from .exits import Exit, Stop
 
 DEFAULT: Final = "http://127.0.0.1:8888"
 _SHORTEST_HASH: Final = 6
+_HASH: Final = f"[0-9a-f]{{{_SHORTEST_HASH},64}}"
+"""A hash, or the beginning of one."""
 _LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 """A part of a name, as the API server takes it."""
 
@@ -109,7 +111,7 @@ def share(text: str) -> float:
 
 def hash_of(text: str) -> str:
     """Parse a hash, or the beginning of one."""
-    if not re.fullmatch(r"[0-9a-f]{6,64}", text):
+    if not re.fullmatch(_HASH, text):
         raise argparse.ArgumentTypeError(
             f"`{text}` is not a hash: at least its first {_SHORTEST_HASH} digits, as `koord-policy hash` prints them")
     return text
@@ -117,7 +119,7 @@ def hash_of(text: str) -> str:
 
 def generation_of(text: str) -> str:
     """Parse the number of a generation, a hash, or the beginning of one."""
-    if not re.fullmatch(r"[1-9][0-9]{0,9}|[0-9a-f]{6,64}", text):
+    if not re.fullmatch(f"[1-9][0-9]{{0,9}}|{_HASH}", text):
         raise argparse.ArgumentTypeError(
             f"`{text}` is neither the number of a generation nor at least the first {_SHORTEST_HASH} digits of a hash: "
             "`koord-policy status --history` shows both; without the option it is the generation before")

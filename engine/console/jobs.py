@@ -81,7 +81,7 @@ class _Viewer(Generic[V]):
 
 
 class BackgroundJobs(Generic[V]):
-    """Jobs that were started; those that were asked for last are remembered. For any thread. `close` ends them."""
+    """Jobs that were started; the most recently read ones are remembered. Safe in any thread; `close` ends them."""
 
     def __init__(self, name: str, names: str, *, limit: float = SECONDS, advice: str = "",
                  clock: Callable[[], float] = time.monotonic) -> None:

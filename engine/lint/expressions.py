@@ -20,7 +20,7 @@ from koordpolicy.engine.cel.check.environment import InvalidLiteralError, Overlo
 from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal, Select, children
 from koordpolicy.engine.cel.values.types import INT, STRING
 from koordpolicy.engine.cel.values.values import EvaluationError
-from koordpolicy.engine.cluster.objects.metrics import window_fault
+from koordpolicy.engine.cluster.objects.metrics import duration_text, is_window
 from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.documents import Normalize, ScoreItem
 from koordpolicy.engine.explanation import shown
@@ -264,6 +264,27 @@ _READING: Final = frozenset((
     "getHours", "getMinutes", "getDate", "getDayOfWeek", "getDayOfMonth", "getDayOfYear", "getFullYear", "getMonth",
 ))
 """Functions that fail for some strings."""
+
+
+_SPELLED: Final = re.compile(
+    r"([0-9]+(?:\.[0-9]*)?)\s*(?:(d)(?:ays?)?|(h)(?:ours?|rs?)?|(m)(?:in(?:ute)?s?)?|(s)(?:ec(?:ond)?s?)?)[\s,]*",
+)
+_SECONDS_SPELLED: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_LONGEST_SPELLED: Final = 40  # characters
+
+
+def window_fault(text: str) -> str:
+    """Return what to write instead of a key of `usage.over` that is no duration: `5m` for `5 minutes`.
+
+    It is empty for a duration of at least a second, such as `5m`, `300s` and `1h30m`.
+    """
+    if is_window(text):
+        return ""
+    seconds = 0.0
+    if len(text) < _LONGEST_SPELLED and re.fullmatch(f"(?:{_SPELLED.pattern})+", text.strip().lower()):
+        seconds = sum(float(number) * _SECONDS_SPELLED["".join(units)]
+                      for number, *units in _SPELLED.findall(text.lower()))
+    return duration_text(seconds) if seconds >= 1 else "5m"
 
 
 def unknown_windows(subject: LintSubject) -> Iterator[Violation]:

@@ -14,8 +14,8 @@ from koordpolicy.engine.kubernetes.objects import NANOSECONDS, check_object, nan
 from .pods import ResourceList, mapping_at, objects_at, resource_list, text_at
 
 __all__ = [
-    "NANOSECONDS", "STATISTICS", "WINDOWS", "MeasuredList", "NodeMetric", "Unmeasured", "nanoseconds", "unmeasured",
-    "window_fault",
+    "NANOSECONDS", "STATISTICS", "WINDOWS", "MeasuredList", "NodeMetric", "Unmeasured", "duration_text", "is_window",
+    "nanoseconds", "unmeasured",
 ]
 
 STATISTICS: Final = ("avg", "p50", "p90", "p95", "p99")
@@ -25,12 +25,8 @@ WINDOWS: Final = "over"
 _DEFAULT_REPORT_INTERVAL: Final = 60
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|m|us|µs|ns|s)")
 _DURATIONS: Final = re.compile(f"(?:{_DURATION.pattern})+")
-_SPELLED: Final = re.compile(
-    r"([0-9]+(?:\.[0-9]*)?)\s*(?:(d)(?:ays?)?|(h)(?:ours?|rs?)?|(m)(?:in(?:ute)?s?)?|(s)(?:ec(?:ond)?s?)?)[\s,]*",
-)
 _LONGEST: Final = 40  # characters of a duration
 _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_SECONDS_SPELLED: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def unmeasured(message: str) -> EvaluationError:
@@ -85,7 +81,7 @@ class Windows(dict[str, Any]):
     __slots__ = ()
 
     def __missing__(self, duration: str) -> Any:
-        written = "" if window_fault(duration) else duration_text(_seconds(duration))
+        written = duration_text(_seconds(duration)) if is_window(duration) else ""
         if written in self and written != duration:
             return self[written]  # `300s` is `5m` too
         there = ", ".join(f"`{each}`" for each in self) or "none"
@@ -176,18 +172,9 @@ def duration_text(seconds: float) -> str:
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
 
 
-def window_fault(text: str) -> str:
-    """Return what to write instead of a key of `usage.over` that is no duration: `5m` for `5 minutes`.
-
-    It is empty for a duration of at least a second, such as `5m`, `300s` and `1h30m`.
-    """
-    if len(text) < _LONGEST and _DURATIONS.fullmatch(text) and _seconds(text) >= 1:
-        return ""
-    seconds = 0.0
-    if len(text) < _LONGEST and re.fullmatch(f"(?:{_SPELLED.pattern})+", text.strip().lower()):
-        seconds = sum(float(number) * _SECONDS_SPELLED["".join(units)]
-                      for number, *units in _SPELLED.findall(text.lower()))
-    return duration_text(seconds) if seconds >= 1 else "5m"
+def is_window(text: str) -> bool:
+    """Return whether a key of `usage.over` is a duration of at least a second, such as `5m`, `300s` and `1h30m`."""
+    return len(text) < _LONGEST and _DURATIONS.fullmatch(text) is not None and _seconds(text) >= 1
 
 
 @lru_cache(maxsize=256)

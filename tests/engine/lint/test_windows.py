@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cluster.objects.metrics import window_fault
+from koordpolicy.engine.lint.expressions import window_fault
 
 from .conftest import filtering, findings
 
