@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -202,19 +203,23 @@ def _is_optional(writer: FunctionWriter, node: Expr) -> bool:
 
 
 def or_value(writer: FunctionWriter, optional: Expr, default: Expr) -> py.expr:
-    """Return `a.?b.?c.orValue(d)`: the value at a chain of fields, or the default if one is absent."""
+    """Return `a.?b[?c].orValue(d)`: the value at a chain of fields and elements, or the default if one is absent."""
     types = writer.checked.environment.types
-    fields: list[tuple[str, bool]] = []
+    keys: list[Callable[[], py.expr]] = []
+    null_is_absent: list[bool] = []
     node = optional
-    while isinstance(node, ast.Select) and not node.test and _is_optional(writer, node) and not path_of(writer, node):
-        declared = writer.object_type_of(node.operand) or types.get(_inner_type(writer, node.operand).name)
-        if declared is not None and declared.absent is not None:
+    while (step := _optional_step(writer, node)) is not None:
+        node, key = step
+        declared = writer.object_type_of(node) or types.get(_inner_type(writer, node).name)
+        if declared is not None and (declared.absent is not None or not isinstance(key, str)):
             raise RefusedError
-        fields.append((node.field, declared is not None))
-        node = node.operand
-    if not fields or _is_optional(writer, node):
+        keys.append(partial(tree.constant, key) if isinstance(key, str) else partial(writer.value, key))
+        null_is_absent.append(declared is not None)
+    if not keys or _is_optional(writer, node):
         raise RefusedError
-    reached = tree.call("descend", writer.value(node), writer.constant(tuple(reversed(fields))))
+    container, *steps = writer.in_order([partial(writer.value, node), *reversed(keys)])
+    flags = writer.constant(tuple(reversed(null_is_absent)))
+    reached = tree.call("descend", container, py.Tuple(steps, py.Load()), flags)
     name = writer.fresh()
     with writer.branch() as block:
         inner = _inner_type(writer, optional)
@@ -223,6 +228,22 @@ def or_value(writer: FunctionWriter, optional: Expr, default: Expr) -> py.expr:
     if block:
         raise RefusedError
     return py.IfExp(tree.compare(tree.walrus(name, reached), py.Is, tree.name("MISSING")), otherwise, value)
+
+
+def _optional_step(writer: FunctionWriter, node: Expr) -> tuple[Expr, Expr | str] | None:
+    """Return what `a.?b` or `a[?b]` reads of what: the container, and a field's name or an element's key.
+
+    Of an optional container, `a.b` and `a[b]` are such reads too. Of anything else it is None.
+    """
+    if writer.checked.references.get(node.id) is not None and not isinstance(node, ast.Call):
+        return None
+    match node:
+        case ast.Select(operand=container, field=field, test=False):
+            return (container, field) if node.optional or _is_optional(writer, container) else None
+        case ast.Call(function="_[?_]" | "_[_]" as function, args=[container, key]):
+            return (container, key) if function == "_[?_]" or _is_optional(writer, container) else None
+        case _:
+            return None
 
 
 def _inner_type(writer: FunctionWriter, node: Expr) -> Type:

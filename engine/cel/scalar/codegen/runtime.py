@@ -147,14 +147,22 @@ _UNSIZED: Final[frozenset[type]] = frozenset({int, float, bool, type(None)})
 MISSING: Final = object()
 
 
-def descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
-    """Return the value at a chain of optional fields, given their names and whether a null counts as absent there."""
-    for field, null_is_absent in fields:
-        if type(value) is not dict:
+def descend(value: object, keys: tuple[object, ...], null_is_absent: tuple[bool, ...]) -> object:
+    """Return the value at a chain of optional fields and elements, or `MISSING`.
+
+    Of each step are given its name, key or index, and whether a null counts as absent there.
+    """
+    for key, no_null in zip(keys, null_is_absent, strict=True):
+        if type(value) is dict and key.__class__ is str:
+            value = value.get(key, MISSING)
+            if value is MISSING or (value is None and no_null):
+                return MISSING
+        elif type(value) is list and key.__class__ is int:
+            if not 0 <= key < len(value):
+                return MISSING
+            value = value[key]
+        else:
             raise Extraordinary
-        value = value.get(field, MISSING)
-        if value is MISSING or (value is None and null_is_absent):
-            return MISSING
     return value
 
 
