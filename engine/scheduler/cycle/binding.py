@@ -44,7 +44,7 @@ from ..profiles.profile import Active, Profile
 from ..verdict.verdict import Failure, PodRejection, Verdict
 from .executor import Executor, Job
 from .object_waits import ObjectWaits
-from .plugin_runner import guarded, odd_answer
+from .plugin_calls import call_plugin, invalid_answer
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -63,11 +63,11 @@ class _Awaited:
     def result(self) -> _Result | None:
         """Return the plugin's result; None if the cycle must wait on."""
         failures: list[Failure] = []
-        found = guarded(failures, self.active, self.point, self.objects.condition, kinds=(bool, AwaitObjects))
+        found = call_plugin(failures, self.active, self.point, self.objects.condition, kinds=(bool, AwaitObjects))
         if found is False or (isinstance(found, AwaitObjects) and found.objects <= self.objects.objects):
             return None
         if found is None:
-            found = odd_answer(failures, self.active, self.point, found)
+            found = invalid_answer(failures, self.active, self.point, found)
         return (None if found is True else found), failures
 
     def timed_out(self) -> _Result:
@@ -424,7 +424,7 @@ def note_bound(binding: BindingCycle) -> None:
     if binding.timer is not None:
         binding.timer.begin()
     for active in binding.profile.at[Point.POST_BIND]:
-        guarded(binding.failures, active, Point.POST_BIND,
+        call_plugin(binding.failures, active, Point.POST_BIND,
                 binding.measured(active, Point.POST_BIND, active.instance.post_bind), binding.state, binding.pod,
                 binding.node)
     if binding.timer is not None:
@@ -490,7 +490,7 @@ def _preparing(binding: BindingCycle) -> tuple[Active, ...]:
     found = binding.profile.having(PreBind)
     idle = {
         active.name for active in binding.profile.having(PreBindPreFlight)
-        if guarded(binding.failures, active, Point.PRE_BIND, active.instance.pre_bind_pre_flight, binding.state,
+        if call_plugin(binding.failures, active, Point.PRE_BIND, active.instance.pre_bind_pre_flight, binding.state,
                    binding.pod, binding.node) is False
     }
     return tuple(active for active in found if active.name not in idle) if idle else found
@@ -610,7 +610,7 @@ def _run(
 
 def _call(active: Active, point: Point, call: Callable[[], Any], kinds: tuple[type, ...]) -> _Result:
     failures: list[Failure] = []
-    return guarded(failures, active, point, call, kinds=kinds), failures
+    return call_plugin(failures, active, point, call, kinds=kinds), failures
 
 
 async def _call_async(

@@ -40,7 +40,7 @@ from ..queue.scheduling_queue import LONGEST_WAIT, Hint, PathHint, SchedulingQue
 from ..verdict.verdict import Failure, Verdict
 from .binding import same_pod
 from .executor import Executor
-from .plugin_runner import guarded
+from .plugin_calls import call_plugin
 from .schedule_one import Scheduler, Settings
 
 
@@ -227,7 +227,7 @@ class SchedulingLoop:
         # All profiles share one queue, so the first profile's order applies to all, as in kube-scheduler.
         for active in self._sorters():
             failed = len(self.failures)
-            key = guarded(self.failures, active, Point.QUEUE_SORT, active.instance.queue_key, queued)
+            key = call_plugin(self.failures, active, Point.QUEUE_SORT, active.instance.queue_key, queued)
             if len(self.failures) == failed:
                 return key
         return by_priority(queued)
@@ -304,7 +304,7 @@ class SchedulingLoop:
         for active in profile.at[Point.PRE_ENQUEUE]:
             if active.name == but:
                 continue
-            refusal = guarded(self.failures, active, Point.PRE_ENQUEUE, active.instance.pre_enqueue, pod,
+            refusal = call_plugin(self.failures, active, Point.PRE_ENQUEUE, active.instance.pre_enqueue, pod,
                               self.scheduler.cluster.snapshot(self._clock()), kinds=())
             if refusal is not None and active.enforced:
                 self.gated[pod.key] = (active.name, refusal)
@@ -337,7 +337,7 @@ class SchedulingLoop:
                 name = name or active.name
                 if active.name != name:
                     continue
-                key = guarded(self.failures, active, Point.QUEUE_SORT, active.instance.next_pod)
+                key = call_plugin(self.failures, active, Point.QUEUE_SORT, active.instance.next_pod)
                 gated = self.queue.gated(key) if isinstance(key, str) else None
                 if gated is not None:  # a plugin may open its own gate like this, but no other plugin's
                     self._enqueue(gated, but=active.name)
@@ -374,7 +374,7 @@ class SchedulingLoop:
         requeued: PodInfo | None = None
         refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.message())
         for active in profile.having(BeforeError):
-            if guarded(self.failures, active, Point.POST_FILTER, active.instance.before_error, queued.pod,
+            if call_plugin(self.failures, active, Point.POST_FILTER, active.instance.before_error, queued.pod,
                        refusal) is True:
                 break
         else:
@@ -385,7 +385,7 @@ class SchedulingLoop:
                 self.queue.failed(replace(queued, pod=current), hints)
                 requeued = current
         for active in profile.having(AfterError):
-            if guarded(self.failures, active, Point.POST_FILTER, active.instance.after_error, queued.pod,
+            if call_plugin(self.failures, active, Point.POST_FILTER, active.instance.after_error, queued.pod,
                        refusal) is True:
                 break
         return requeued
@@ -412,7 +412,7 @@ class SchedulingLoop:
         if active is None:
             return any_change
         if has(active.instance, *methods_of(Depends)):
-            paths = guarded(self.failures, active, Point.QUEUE_SORT, active.instance.depends_on, rules)
+            paths = call_plugin(self.failures, active, Point.QUEUE_SORT, active.instance.depends_on, rules)
             known = isinstance(paths, AbstractSet) and all(type(path) is tuple and path[:1] in _KNOWN for path in paths)
             return PathHint(frozenset(paths)) if known else any_change
         if has(active.instance, *methods_of(Hinted)):

@@ -1,14 +1,13 @@
 """Runs the plugins of a profile for one pod: preFilters, filters and scores, with the transformers before and after.
 
-An exception of a plugin, or a result that violates its protocol, becomes that plugin's failure here and nowhere else;
-its effect is that of an error at the point, see `engine.framework.points`.
+`plugin_calls` has the calls themselves, and the contract of their answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -20,36 +19,40 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import describe, must_be_survived, sound
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
+from koordpolicy.engine.framework.points import Answer, Code, IgnoredErrors, Point, Refusal, Scores
 from koordpolicy.engine.framework.scheduler import (
     SKIP_SHAPE,
     AfterFilter,
     AfterPreFilter,
-    AwaitObjects,
     BeforeFilter,
     BeforePreFilter,
     BeforeScore,
     Changed,
     CycleState,
-    Deferred,
     FindOneNode,
-    Nomination,
     OnlyNodes,
     Plan,
     PreferNodes,
     Skip,
-    Wait,
 )
 
 from ..observe.metrics_recorder import POINT_NAMES, PointTimer
 from ..profiles.profile import Active, Profile
-from ..profiles.rowwise import failed
 from ..queue.nominator import Nominations
 from ..result_cache.combined_result import CombinedResult, among
 from ..result_cache.refusals import recomputed, step_of
 from ..result_cache.result_cache import ResultCache
-from ..verdict.verdict import NOWHERE, DeferredSteps, Failure, Filtered, PodRejection, Scored, in_fixed_words
+from ..verdict.verdict import NOWHERE, DeferredSteps, Failure, Filtered, PodRejection, Scored
+from .plugin_calls import (
+    call_filter,
+    call_plugin,
+    call_score,
+    failure_of,
+    invalid_answer,
+    refusing,
+    refusing_all,
+    secured,
+)
 
 _FEW: Final = 64
 """Up to this number of rows plugins run uncached: caching results for all nodes does not pay off."""
@@ -155,7 +158,7 @@ class PluginRunner:
                 return (active.name, Point.PRE_FILTER, answer), NOWHERE
             else:
                 # Without enforcement, the rejection is recorded as a refusal of every node.
-                self._note(active, _refusing_all(answer, self.snapshot.size), everything, everything)
+                self._note(active, refusing_all(answer, self.snapshot.size), everything, everything)
         if left_out:
             self._note_left_out(left_out)
         return None, rows
@@ -245,7 +248,7 @@ class PluginRunner:
                 for place, active in enumerate(actives):
                     if place in others:
                         answer, tested_now, refused = others[place]
-                        yield step_of(active, _secured(active, answer), answer.errors, tested_now, refused)
+                        yield step_of(active, secured(active, answer), answer.errors, tested_now, refused)
                     elif place in cache_keys and (numbers[place] or place in errors):
                         here = (shown == place).nonzero()[0]
                         refused = here if len(rows) == snapshot.size else rows[here]
@@ -258,7 +261,7 @@ class PluginRunner:
                             if failed:  # these rows are refused for another reason
                                 cache_key = cache_key._replace(refusal=None)
                             answer = recomputed(active, cache_key, state, pod, snapshot, refused=refused)
-                            yield step_of(active, _secured(active, answer), failed, tested, refused)
+                            yield step_of(active, secured(active, answer), failed, tested, refused)
 
             failed = bool(errors) or any(answer.errors for answer, _, _ in others.values())
             self._rest = DeferredSteps(work_out, failed=failed)
@@ -310,10 +313,8 @@ class PluginRunner:
         for active in self.profile.at[Point.PRE_SCORE]:
             if active.plugin.name in idle:
                 continue
-            call = active.instance.pre_score
-            if timer is not None and timer.plugins is not None:
-                call = timer.plugins.measured(active.name, Point.PRE_SCORE, call)
-            answer = guarded(
+            call = self._measured(active, Point.PRE_SCORE, active.instance.pre_score)
+            answer = call_plugin(
                 self.failures, active, Point.PRE_SCORE, call, self.state, self.pod, self.snapshot, rows, kinds=(Skip,),
             )
             if isinstance(answer, Skip):
@@ -366,7 +367,7 @@ class PluginRunner:
         return NOWHERE if index is None else rows[rows == index]
 
     def _first_preferred_node(self, active: Active, rows: Rows, nominations: Nominations | None) -> Rows:
-        answer = guarded(
+        answer = call_plugin(
             self.failures, active, Point.FILTER, active.instance.prefer_nodes, self.state, self.pod, self.snapshot,
             rows, kinds=(Skip, tuple, list),
         )
@@ -383,7 +384,7 @@ class PluginRunner:
         return NOWHERE
 
     def _find_one_node(self, active: Active, rows: Rows) -> tuple[PodRejection | None, Rows]:
-        answer = guarded(
+        answer = call_plugin(
             self.failures, active, Point.PRE_FILTER, active.instance.find_one_node,
             self.state, self.pod, self.snapshot, rows, kinds=(Plan, Skip),
         )
@@ -392,7 +393,8 @@ class PluginRunner:
         if isinstance(answer, Refusal):
             return (active.name, Point.PRE_FILTER, answer), NOWHERE
         if answer is None:
-            return (active.name, Point.PRE_FILTER, odd_answer(self.failures, active, Point.PRE_FILTER, None)), NOWHERE
+            answer = invalid_answer(self.failures, active, Point.PRE_FILTER, None)
+            return (active.name, Point.PRE_FILTER, answer), NOWHERE
         node = answer.nodes.get(self.pod.key, "")
         row = self.snapshot.index.get(node)
         if row is None:
@@ -416,7 +418,7 @@ class PluginRunner:
             if len(rows):
                 said = OTHER_NODES.format(together if active.enforced else active.name)
                 refusal = Refusal("", said, Code.UNRESOLVABLE)
-                self._note(active, _refusing(refusal, rows, self.snapshot.size), rows, rows)
+                self._note(active, refusing(refusal, rows, self.snapshot.size), rows, rows)
 
     def _left_no_node(self, left_out: Sequence[tuple[Active, Rows]]) -> PodRejection:
         """Return the rejection of a pod for which the preFilters have no node in common."""
@@ -427,80 +429,59 @@ class PluginRunner:
 
     def _note(self, active: Active, answer: Answer, tested: Rows, refused: Rows) -> None:
         plugin = active.plugin
-        self.found.append(Filtered(plugin.name, plugin.origin, _secured(active, answer), tested, refused,
+        self.found.append(Filtered(plugin.name, plugin.origin, secured(active, answer), tested, refused,
                                    plugin.enforcement))
 
     def _note_whole(self, refusal: PodRejection, rows: Rows) -> None:
         name, _, reason = refusal
         active = next(each for each in self.profile.pre_filters if each.name == name)
-        self._note(active, _refusing(reason, rows, self.snapshot.size), rows, rows)
+        self._note(active, refusing(reason, rows, self.snapshot.size), rows, rows)
 
     # Calls of plugins
 
     def _run_pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
         """Run one preFilter; its ignored errors are moved from `errors`, which is empty before and after."""
-        call = active.instance.pre_filter
-        if self.timer is not None and self.timer.plugins is not None:
-            call = self.timer.plugins.measured(active.name, Point.PRE_FILTER, call)
-        answer = guarded(
+        call = self._measured(active, Point.PRE_FILTER, active.instance.pre_filter)
+        answer = call_plugin(
             self.failures, active, Point.PRE_FILTER, call, self.state, self.pod, self.snapshot, kinds=(OnlyNodes, Skip),
         )
         if isinstance(answer, Refusal) and answer.error is not None and answer.rule:
             errors.append((answer.rule, answer.error))
         if errors:
-            self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
+            self.failures += (failure_of(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
             errors.clear()
         return answer
 
     def _run_filter(self, active: Active, rows: Rows) -> Answer:
-        size, point = self.snapshot.size, Point.FILTER  # the point is read off the stack: see `watchdog`
-        try:
-            call = active.instance.filter
-            if self.timer is not None and self.timer.plugins is not None:
-                call = self.timer.plugins.measured(active.name, point, call)
-            answer: Answer = call(self.state, self.pod, self.snapshot, rows)
-            _check_kind(answer, Answer)
-            _check_shape(answer.passed, np.bool_, len(rows), size)
-        except BaseException as error:  # the border between framework and plugin
-            must_be_survived(error)
-            self.failures.append(_failure(active, point, describe(error)))
-            return _refusing_all(_refusal_for(error), size)
-        return answer
+        call = self._measured(active, Point.FILTER, active.instance.filter)
+        return call_filter(
+            self.failures, active, call, state=self.state, pod=self.pod, snapshot=self.snapshot, rows=rows)
 
     def _run_score(self, active: Active, rows: Rows) -> Scores:
-        size, point = self.snapshot.size, Point.SCORE  # the point is read off the stack: see `watchdog`
-        try:
-            call = active.instance.score
-            if self.timer is not None and self.timer.plugins is not None:
-                call = self.timer.plugins.measured(active.name, point, call)
-            scores: Scores = call(self.state, self.pod, self.snapshot, rows)
-            _check_kind(scores, Scores)
-            _check_shape(scores.values, np.int64, len(rows), size)
-            scores = scores.spread(rows, size)
-        except BaseException as error:  # the border between framework and plugin
-            must_be_survived(error)
-            self.failures.append(_failure(active, point, describe(error)))
-            return Scores(np.zeros(size, np.int64))
-        chosen = scores.values[rows]
-        if chosen.min() < 0 or chosen.max() > HIGHEST_SCORE:
-            return _without_outliers(scores, rows)
-        return scores
+        call = self._measured(active, Point.SCORE, active.instance.score)
+        return call_score(
+            self.failures, active, call, state=self.state, pod=self.pod, snapshot=self.snapshot, rows=rows)
+
+    def _measured(self, active: Active, point: Point, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a plugin's method that reports its duration, if plugins are measured; else the method itself."""
+        plugins = None if self.timer is None else self.timer.plugins
+        return call if plugins is None else plugins.measured(active.name, point, call)
 
     def _run_transformer(self, active: Active, point: Point, method: str, *rows: Rows) -> PodRejection | None:
-        answer = guarded(
+        answer = call_plugin(
             self.failures, active, point, getattr(active.instance, method), self.state, self.pod, self.snapshot, *rows,
             kinds=(Changed,),
         )
         if isinstance(answer, Changed):
             if answer.snapshot is not None and answer.snapshot.size != self.snapshot.size:
-                return active.name, point, odd_answer(self.failures, active, point, answer.snapshot)
+                return active.name, point, invalid_answer(self.failures, active, point, answer.snapshot)
             self.pod = answer.pod or self.pod
             self.snapshot = answer.snapshot or self.snapshot
             return None
         return None if answer is None else (active.name, point, answer)
 
     def _run_check(self, active: Active, point: Point, method: str, rows: Rows) -> PodRejection | None:
-        answer = guarded(
+        answer = call_plugin(
             self.failures, active, point, getattr(active.instance, method), self.state, self.pod, self.snapshot, rows,
             kinds=(),
         )
@@ -520,247 +501,10 @@ def _listed(actives: Iterable[Active]) -> str:
     return " ".join(sorted({active.name for active in actives}))
 
 
-def guarded(
-    failures: list[Failure], active: Active, point: Point, call: Callable[..., Any], *arguments: object,
-    kinds: tuple[type, ...] | None = None,
-) -> Any:
-    """Return a plugin's result; an exception is recorded as its failure and returned as a refusal.
-
-    So is a result that is neither None nor a refusal nor of one of the `kinds`; with `kinds` None any result is valid.
-    """
-    try:
-        answer = call(*arguments)
-    except BaseException as error:  # the border between framework and plugin
-        must_be_survived(error)
-        failures.append(_failure(active, point, describe(error)))
-        return _refusal_for(error)
-    if answer is None or kinds is None:
-        return answer
-    if isinstance(answer, Refusal):
-        try:
-            return sound(answer)
-        except TypeError as error:
-            failures.append(_failure(active, point, describe(error)))
-            return _refusal_for(error)
-    if isinstance(answer, kinds) and _is_sound(answer):
-        return answer
-    return odd_answer(failures, active, point, answer)
-
-
-def odd_answer(failures: list[Failure], active: Active, point: Point, answer: object) -> Refusal:
-    """Record a malformed result as the plugin's failure; return the refusal that replaces it."""
-    try:
-        shown = repr(answer)
-    except BaseException as error:  # the plugin's own class
-        must_be_survived(error)
-        shown = type(answer).__name__
-    message = f"the answer must be what the protocol of `{point.value}` says, not {shown}"
-    failures.append(_failure(active, point, message))
-    return Refusal("", message, Code.ERROR)
-
-
-def _is_sound(answer: object) -> bool:
-    """Return whether a result of the right class has valid fields: a plugin's author may have no type checker."""
-    match answer:
-        case Skip():
-            return True
-        case OnlyNodes():
-            return isinstance(answer.names, AbstractSet) and all(isinstance(name, str) for name in answer.names)
-        case Wait():
-            return isinstance(answer.timeout, int)
-        case Deferred():
-            return callable(answer.call)
-        case AwaitObjects():
-            return (callable(answer.condition) and isinstance(answer.objects, frozenset)
-                    and isinstance(answer.timeout, int) and isinstance(answer.timed_out, str))
-        case Plan():
-            return isinstance(answer.nodes, Mapping)
-        case Changed():
-            return isinstance(answer.pod, PodInfo | None) and isinstance(answer.snapshot, Snapshot | None)
-        case Nomination():
-            return isinstance(answer.node, str) and all(isinstance(each, PodInfo) for each in answer.victims)
-        case _:
-            return True
-
-
-class NodeRefusals:
-    """The nodes' refusals of a pod, as postFilters see them (implements `framework.scheduler.Refused`)."""
-
-    def __init__(
-        self, runner: PluginRunner, refusal: PodRejection | None, rows: Rows, nominations: Nominations | None,
-    ) -> None:
-        self._runner = runner
-        self._refusal = refusal
-        self._rows = rows
-        self._nominations = nominations
-
-    def code(self, row: int) -> Code:
-        """Return the code of the node's first refusal."""
-        return self.reason(row).code
-
-    def reason(self, row: int) -> Refusal:
-        """Return the node's first refusal; raises `KeyError` for a node that was not refused."""
-        if self._refusal is not None:
-            return self._refusal[2]
-        for step in self._steps():
-            if row in step.refused:
-                return step.answer.explain(row)
-        raise KeyError(row)
-
-    def resolvable(self) -> Rows:
-        """Return the rows that were refused with `Unschedulable`."""
-        if self._refusal is not None:
-            return self._rows if self._refusal[2].code is Code.UNSCHEDULABLE else NOWHERE
-        found: dict[int, bool] = {}
-        for step in self._steps():
-            for row, helped in _resolvable(step):
-                found.setdefault(row, helped)
-        return np.array(sorted(row for row, helped in found.items() if helped), np.intp)
-
-    def passes(self, changed: Snapshot, rows: Rows) -> Rows:
-        """Return the rows that would pass all filters in another snapshot."""
-        return self._run_filters_on(changed, rows)[2]
-
-    def why_not(self, changed: Snapshot, row: int) -> tuple[str, ...]:
-        """Return the reasons why a node would refuse the pod in another snapshot; empty if it would not."""
-        rows = np.array([row], np.intp)
-        runner, refusal, passed = self._run_filters_on(changed, rows)
-        if refusal is not None:
-            return (refusal[2].message,)
-        if len(passed):
-            return ()
-        first = next(step for step in _enforced(runner) if row in step.refused)
-        return tuple(in_fixed_words(first, rows))
-
-    def _run_filters_on(self, changed: Snapshot, rows: Rows) -> tuple[PluginRunner, PodRejection | None, Rows]:
-        was = self._runner
-        runner = PluginRunner(was.profile, was.state.clone(), was.pod, changed, skipped=set(was.skipped))
-        refusal, rows = runner.run_pre_filter_plugins(rows)
-        return runner, refusal, runner.run_filters(rows, self._nominations) if refusal is None else NOWHERE
-
-    def _steps(self) -> list[Filtered]:
-        return _enforced(self._runner)
-
-
-def _enforced(runner: PluginRunner) -> list[Filtered]:
-    enforced = {each.name for each in runner.profile.filters if each.enforced}
-    enforced |= {each.name for each in runner.profile.pre_filters if each.enforced}
-    return [step for step in runner.steps if step.plugin in enforced]
-
-
 def scored(active: Active, scores: Scores) -> Scored:
     """Return a scorer's result with its weight."""
     plugin = active.plugin
     return Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement)
-
-
-def _resolvable(step: Filtered) -> list[tuple[int, bool]]:
-    if step.answer.codes is None:
-        return [(row, step.answer.explain(row).code is Code.UNSCHEDULABLE) for row in step.refused.tolist()]
-    codes = step.answer.codes(step.refused)
-    return [(row, code is Code.UNSCHEDULABLE) for code, rows in codes.items() for row in rows.tolist()]
-
-
-def _refusal_for(error: BaseException) -> Refusal:
-    return Refusal("", describe(error), Code.ERROR, failed(error))
-
-
-def _check_kind(answer: object, required: type) -> None:
-    if not isinstance(answer, required):
-        raise TypeError(f"the answer must be of the kind `{required.__name__}`, not {type(answer).__name__}")
-
-
-class _Secured:
-    """The explanations of a plugin's refusals, with fallbacks if the plugin raises."""
-
-    __slots__ = ("_answer",)
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-
-    def explain(self, row: int) -> Refusal:
-        try:
-            return sound(self._answer.explain(row))
-        except BaseException as error:  # the border between framework and plugin
-            must_be_survived(error)
-            return Refusal("", _unknown(error), Code.ERROR, failed(error))
-
-    def reasons(self, rows: Rows) -> Mapping[str, Rows]:
-        try:
-            return self._answer.reasons(rows) if self._answer.reasons is not None else {}
-        except BaseException as error:
-            must_be_survived(error)
-            return {_unknown(error): rows}
-
-    def brief(self, rows: Rows) -> Mapping[str, Rows]:
-        try:
-            return self._answer.brief(rows) if self._answer.brief is not None else {}
-        except BaseException as error:
-            must_be_survived(error)
-            return {_unknown(error): rows}
-
-    def codes(self, rows: Rows) -> Mapping[Code, Rows]:
-        try:
-            return self._answer.codes(rows) if self._answer.codes is not None else {}
-        except BaseException as error:
-            must_be_survived(error)
-            return {Code.ERROR: rows}
-
-    def rules(self, rows: Rows) -> frozenset[str]:
-        try:
-            return self._answer.rules(rows) if self._answer.rules is not None else frozenset()
-        except BaseException as error:
-            must_be_survived(error)
-            return frozenset()
-
-
-def _unknown(error: BaseException) -> str:
-    return f"why is not known: {describe(error)}"
-
-
-def _secured(active: Active, answer: Answer) -> Answer:
-    """Return an answer whose explanations never raise; those of documents never do."""
-    if active.plugin.span is not None:
-        return answer
-    it = _Secured(answer)
-    return Answer(
-        answer.passed, it.explain, answer.errors, None if answer.reasons is None else it.reasons,
-        None if answer.codes is None else it.codes, None if answer.rules is None else it.rules,
-        None if answer.brief is None else it.brief,
-    )
-
-
-def _check_shape(values: NDArray[Any], required: type[np.generic], expected: int, size: int) -> None:
-    if values.dtype != required or values.shape not in {(expected,), (size,)}:
-        sizes = f"{size}" if expected == size else f"{expected} or {size}"
-        raise TypeError(
-            f"the answer must be {sizes} values of {required.__name__}, not {values.dtype} of shape {values.shape}",
-        )
-
-
-def _without_outliers(scores: Scores, rows: Rows) -> Scores:
-    values = scores.values.copy()
-    errors = dict(scores.errors.get("", {}))
-    for row in rows[(values[rows] < 0) | (values[rows] > HIGHEST_SCORE)].tolist():
-        message = f"the score {int(values[row])} is outside 0..{HIGHEST_SCORE}"
-        errors[row] = EvaluationError(message, reason="ScoreRange")
-        values[row] = 0
-    return replace(scores, values=values, errors={**scores.errors, "": errors})
-
-
-def _refusing_all(refusal: Refusal, size: int) -> Answer:
-    return Answer(np.zeros(size, np.bool_), lambda _: refusal, reasons=lambda rows: {refusal.message: rows},
-                  codes=lambda rows: {refusal.code: rows})
-
-
-def _refusing(refusal: Refusal, refused: Rows, size: int) -> Answer:
-    passed = np.ones(size, np.bool_)
-    passed[refused] = False
-    return replace(_refusing_all(refusal, size), passed=passed)
-
-
-def _failure(active: Active, point: Point, message: str, rule: str = "") -> Failure:
-    return Failure(active.name, active.plugin.origin, point, message, rule=rule)
 
 
 def _split(passed: NDArray[np.bool_], tested: Rows) -> tuple[Rows, Rows]:

@@ -49,8 +49,10 @@ from ..verdict.diagnosis import diagnosis_of
 from ..verdict.verdict import Failure, Scored, Tie, Verdict
 from .binding import BindingCycle, BindingCycles, BindingPhase, is_shown_bound, note_bound, same_pod
 from .executor import Executor, InlineExecutor
+from .node_refusals import NodeRefusals
 from .own_cluster import OwnCluster
-from .plugin_runner import NodeRefusals, Phase, PluginRunner, guarded, odd_answer
+from .plugin_calls import call_plugin, invalid_answer
+from .plugin_runner import Phase, PluginRunner
 from .tie_break import FIRST_BY_NAME, TieBreak, tie_break
 from .waiting_pods import WaitingPod, WaitingPodsMap
 
@@ -120,7 +122,7 @@ def decide(
 def _nominate_reservation(verdict: Verdict, runner: PluginRunner) -> Verdict:
     """Let the plugins nominate the reservation that the pod uses on its node."""
     for active in runner.profile.having(ReservationNominator):
-        refusal = guarded(
+        refusal = call_plugin(
             runner.failures, active, Point.SCORE, active.instance.nominate_reservation,
             runner.state, runner.pod, runner.snapshot, verdict.row, kinds=(),
         )
@@ -144,12 +146,12 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefus
     nomination: Nomination | None = None
     refusals: list[tuple[str, Refusal]] = []
     for active in profile.at[Point.POST_FILTER]:
-        answer = guarded(
+        answer = call_plugin(
             runner.failures, active, Point.POST_FILTER, active.instance.post_filter,
             state, runner.pod, runner.snapshot, refused, kinds=(Nomination,),
         )
         if isinstance(answer, Nomination) and answer.node not in runner.snapshot.index:
-            answer = odd_answer(runner.failures, active, Point.POST_FILTER, answer)
+            answer = invalid_answer(runner.failures, active, Point.POST_FILTER, answer)
         if isinstance(answer, Nomination):
             nomination = answer
             break
@@ -158,7 +160,7 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefus
             if answer.code is not Code.UNSCHEDULABLE:
                 break
     for active in profile.having(AfterPostFilter):
-        guarded(
+        call_plugin(
             runner.failures, active, Point.POST_FILTER, active.instance.after_post_filter,
             state, runner.pod, runner.snapshot, refused, nomination,
         )
@@ -434,7 +436,7 @@ class Scheduler:
         if "ResizePod" not in self.feature_gates:
             return True
         for active in binding.profile.having(ResizePod):
-            answer = guarded(
+            answer = call_plugin(
                 binding.failures, active, Point.RESERVE, active.instance.resize_pod,
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(PodInfo,),
             )
@@ -452,7 +454,7 @@ class Scheduler:
         if binding.timer is not None:
             binding.timer.begin()
         for active in binding.profile.reserves:
-            refusal = guarded(
+            refusal = call_plugin(
                 binding.failures, active, Point.RESERVE,
                 binding.measured(active, Point.RESERVE, active.instance.reserve),
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(),
@@ -462,7 +464,7 @@ class Scheduler:
                 self._forget(binding, snapshot)
                 break
         for active in binding.profile.having(ReservationNominator):
-            guarded(binding.failures, active, Point.RESERVE, active.instance.forget_nomination, binding.pod)
+            call_plugin(binding.failures, active, Point.RESERVE, active.instance.forget_nomination, binding.pod)
         if binding.timer is not None:
             binding.timer.end(POINT_NAMES[Point.RESERVE], binding.rejection)
         return binding.rejection is None
@@ -488,7 +490,7 @@ class Scheduler:
             timer.begin()
         waits: dict[str, int] = {}
         for active in binding.profile.at[Point.PERMIT]:
-            answer = guarded(
+            answer = call_plugin(
                 binding.failures, active, Point.PERMIT, binding.measured(active, Point.PERMIT, active.instance.permit),
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(Wait,),
             )
@@ -546,7 +548,7 @@ class Scheduler:
         self._unreserve(binding, snapshot)
         self._leave_node(binding)
         for active in binding.profile.having(ForgetPod):
-            guarded(binding.failures, active, Point.RESERVE, active.instance.forget_pod, binding.pod)
+            call_plugin(binding.failures, active, Point.RESERVE, active.instance.forget_pod, binding.pod)
 
     def _leave_node(self, binding: BindingCycle) -> None:
         """Let the assumed pod leave its node, unless it is bound."""
