@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.escaping import one_line, visible
+from koordpolicy.engine.texts import beginning
 
 _INDENT: Final = "  "
 _GAP: Final = "  "
@@ -199,7 +200,7 @@ def counted(number: int, thing: str) -> str:
 def shortened(text: str, longest: int = _LONGEST) -> str:
     """Return a text on one line and of bounded length."""
     line = " ".join(text.split())
-    return line if len(line) <= longest else f"{line[:longest]}..."
+    return beginning(line, longest)
 
 
 def plain(value: object, most: int = MOST_PARTS) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.comparison.loads import GPU_SPREAD
 from koordpolicy.engine.escaping import visible
+from koordpolicy.engine.texts import beginning
 
 from .terminal import heading, table, write
 from .verdicts import names
@@ -226,8 +227,7 @@ def _bound(held: BoundChange, *, new: bool) -> str:
 
 
 def _escaped(value: object, longest: int = _LONGEST) -> str:
-    text = visible(" ".join(str(value).split()))
-    text = text if len(text) <= longest else f"{text[:longest]}..."
+    text = beginning(visible(" ".join(str(value).split())), longest)
     return _MARKED.sub(lambda found: f"&#{ord(found[1])};", text)
 
 

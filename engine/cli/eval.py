@@ -28,6 +28,7 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.framework.typed_values import typed
 from koordpolicy.engine.source import Source
+from koordpolicy.engine.texts import beginning
 
 from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions, warn_of_lacks
 from .exits import Exit, Stop
@@ -59,7 +60,6 @@ POINTS: Final = {
 """The supported points: their rows are nodes, or there is one result per decision."""
 
 ENGINES: Final = ("koord", "cel-python")
-_LONGEST_SHOWN: Final = 60  # characters of an option in a message
 _DIGITS: Final = 20  # a sign and 19 digits
 _POD_VARIABLES: Final = frozenset({"pod", "podInfo", "requests", "limits"})
 
@@ -145,29 +145,25 @@ def _variable(text: str) -> tuple[str, Any]:
     name, separator, written = text.partition("=")
     if not separator or not name.isidentifier():
         raise Stop(f"`--var {text}`: expected NAME=JSON, for example `--var 'limit=65'`")
-    option = f"`--var {_short(text)}`"
+    option = f"`--var {beginning(text)}`"
     try:
         return name, json.loads(written, parse_int=_integer, parse_float=_double, parse_constant=_refuse_constant)
     except _UnreadableNumber as error:
         raise Stop(f"{option}: {error}") from None
     except (ValueError, RecursionError):
-        raise Stop(f"{option}: `{_short(written)}` is not JSON; a string needs quotes: "
-                   f"`--var '{name}=\"{_short(written)}\"'`") from None
+        raise Stop(f"{option}: `{beginning(written)}` is not JSON; a string needs quotes: "
+                   f"`--var '{name}=\"{beginning(written)}\"'`") from None
 
 
 class _UnreadableNumber(Exception):
     """A number that no CEL type holds; the message is for the user."""
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-
-
 def _integer(text: str) -> int:
     # Python refuses to read thousands of digits.
     if len(text) <= _DIGITS and INT_MIN <= (value := int(text)) <= INT_MAX:
         return value
-    raise _UnreadableNumber(f"`{_short(text)}` is beyond the integers, which go from {INT_MIN} to {INT_MAX}; with a "
+    raise _UnreadableNumber(f"`{beginning(text)}` is beyond the integers, which go from {INT_MIN} to {INT_MAX}; with a "
                             "decimal point or an exponent (`1e20`) it is a double")
 
 
@@ -175,7 +171,8 @@ def _double(text: str) -> float:
     value = float(text)
     if math.isfinite(value):
         return value
-    raise _UnreadableNumber(f"`{_short(text)}` is beyond the doubles, of which the largest is {sys.float_info.max:g}")
+    raise _UnreadableNumber(
+        f"`{beginning(text)}` is beyond the doubles, of which the largest is {sys.float_info.max:g}")
 
 
 def _refuse_constant(text: str) -> object:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from koordpolicy.engine.cel.library.regex import matches, program_size, steps
 from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.texts import beginning
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DEEPEST: Final = 200
@@ -356,7 +357,7 @@ class _Check:
         if reference in self.targets:
             return
         if not reference.startswith("#"):
-            self._complain(path, keyword, f"refers to `{_short(reference)}`, which is outside of this schema: only "
+            self._complain(path, keyword, f"refers to `{beginning(reference)}`, which is outside of this schema: only "
                            "references that begin with `#` are followed", reference)
             return
         name = unquote(reference[1:])
@@ -365,7 +366,7 @@ class _Check:
         else:
             found, missing = self._anchors.get(name), name not in self._anchors
         if missing:
-            self._complain(path, keyword, f"refers to `{_short(reference)}`, which is not in this schema", reference)
+            self._complain(path, keyword, f"refers to `{beginning(reference)}`, which is not in this schema", reference)
             return
         self.targets[reference] = found
         self._walk(found, tuple(step.replace("~1", "/").replace("~0", "~") for step in name.split("/")[1:]))
@@ -424,10 +425,6 @@ class _Check:
             if _SHAPES[keyword] is not _SCHEMA:
                 below = value.values() if isinstance(value, dict) else value
             yield from (each for each in below if isinstance(each, dict))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 # Validating data
@@ -520,7 +517,7 @@ class _Run:
             self.take(5 + len(pattern) // 10 + steps(text, pattern))
         except EvaluationError:
             raise _Exceeded(f"a string of {len(text)} characters in params is too long for the pattern "
-                            f"`{_short(pattern)}`: simplify the schema") from None
+                            f"`{beginning(pattern)}`: simplify the schema") from None
         return matches(text, pattern)
 
 
@@ -663,7 +660,7 @@ _REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlist, _REPR.maxdict = 
 
 
 def _listed(names: Sequence[str | int]) -> str:
-    shown = ", ".join(f"`{_short(str(name))}`" for name in names[:10])
+    shown = ", ".join(f"`{beginning(str(name))}`" for name in names[:10])
     return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from koordpolicy.engine.cel.check.patterns import PatternBudget, TooManyStatesError
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, did_you_mean, in_order
+from koordpolicy.engine.texts import beginning
 
 from .conversion import convert
 from .nodes import LARGEST_FILE, YamlNode, read, read_file
@@ -215,7 +216,7 @@ def configuration_in(source: Source, *kinds: str) -> Source:
         names = ", ".join(f"`{key}`" for key, _ in found)
         raise PolicyError([Problem(f"several keys of this manifest hold a `{kind}`: {names}", found[1][1].span(0),
                                    "write the one that is meant to a file of its own", code="not-a-configuration")])
-    keys = ", ".join(f"`{_short(key)}`" for node in maps for key, _, _ in _held(node)) or "none"
+    keys = ", ".join(f"`{beginning(key)}`" for node in maps for key, _, _ in _held(node)) or "none"
     raise PolicyError([Problem(f"no key of this ConfigMap holds a `{kind}`", maps[0].span,
                                f"it has {keys}", code="not-a-configuration")])
 
@@ -250,7 +251,7 @@ def _files_of(node: YamlNode, problems: Problems) -> Iterator[tuple[str, Source]
             total += len(key.encode()) + len(value.text.encode())
             if not _CONFIGMAP_KEY.fullmatch(key) or key.startswith(".."):
                 problems.add(
-                    f"`{_short(key)}` is not a key that a ConfigMap may have", value.place, code="invalid-value",
+                    f"`{beginning(key)}` is not a key that a ConfigMap may have", value.place, code="invalid-value",
                     help="write at most 253 letters, digits, `-`, `_` and `.`, not beginning with `..`",
                 )
             elif not isinstance(value.scalar, str):
@@ -260,8 +261,8 @@ def _files_of(node: YamlNode, problems: Problems) -> Iterator[tuple[str, Source]
                 )
             elif not is_policy_file(key):
                 problems.add(
-                    f"`{_short(key)}` would not be read: policy files end in {', '.join(SUFFIXES)}, and do not begin "
-                    "with a dot", value.place, code="unreadable-file",
+                    f"`{beginning(key)}` would not be read: policy files end in {', '.join(SUFFIXES)}, and do not "
+                    "begin with a dot", value.place, code="unreadable-file",
                     help="rename it, or keep what is not a policy in another ConfigMap",
                 )
             elif section == "data":
@@ -272,7 +273,3 @@ def _files_of(node: YamlNode, problems: Problems) -> Iterator[tuple[str, Source]
             f"the ConfigMap holds {total} bytes, but the API server takes {_LARGEST_CONFIGMAP}",
             (name or node).span, help="split it into several", code="too-large",
         )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 from koordpolicy.engine.cel.check.patterns import charge
 from koordpolicy.engine.cel.library.regex import matches
 from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean
+from koordpolicy.engine.texts import beginning
 
 from .json_schema import BadSchema, JsonSchema, SchemaFault, Steps, identity
 from .nodes import YamlNode, to_plain
@@ -418,8 +419,7 @@ def written(value: object) -> str:
 
 
 def _short(value: object) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    return beginning(" ".join(str(value).split()))
 
 
 def _shown(value: object) -> str:

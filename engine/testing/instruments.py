@@ -16,6 +16,7 @@ from koordpolicy.engine.compile import programs as holders
 from koordpolicy.engine.documents import Document, Expression, NamedExpression
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Source
+from koordpolicy.engine.texts import beginning
 
 _MOST_VALUES = 40
 
@@ -202,5 +203,4 @@ def _shown(value: object) -> object:
         return f"error: {value.message}"
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    return beginning(str(value))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from koordpolicy.engine.texts import beginning
+
 from ..cpuset import parse_cpuset
 
 Check: TypeAlias = Callable[[str], None]
@@ -38,7 +40,7 @@ def whole_number(text: str) -> int:
     stripped = text.strip()
     digits = stripped.removeprefix("-")
     if not digits.isascii() or not digits.isdecimal() or len(digits) > 20:
-        raise ValueError(f"`{_short(text)}` is not a whole number")
+        raise ValueError(f"`{beginning(text)}` is not a whole number")
     return int(stripped)
 
 
@@ -58,10 +60,6 @@ def first_field(text: str) -> str:
     return fields[0]
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 64 else f"{text[:61]}..."
-
-
 # Checks
 
 
@@ -71,7 +69,7 @@ def in_range(least: int, most: int = INT64_MAX) -> Check:
     def check(text: str) -> None:
         if not least <= whole_number(text) <= most:
             bounds = f"from {least} to {most}" if most != INT64_MAX else f"at least {least}"
-            raise ValueError(f"must be {bounds}, not {_short(text)}")
+            raise ValueError(f"must be {bounds}, not {beginning(text)}")
 
     return check
 
@@ -101,7 +99,7 @@ def cpu_list(text: str) -> None:
 def one_line(text: str) -> None:
     """Check for one line of text."""
     if not text.strip() or "\n" in text.strip() or "\x00" in text:
-        raise ValueError(f"must be one line of text, not `{_short(text)}`")
+        raise ValueError(f"must be one line of text, not `{beginning(text)}`")
 
 
 def device_amounts(least: int, most: int = INT64_MAX) -> Check:
@@ -112,7 +110,7 @@ def device_amounts(least: int, most: int = INT64_MAX) -> Check:
             disk, *rest = line.split()
             _check_disk(disk)
             if len(rest) != 1:
-                raise ValueError(f"`{_short(line)}` is not `MAJ:MIN` and a number")
+                raise ValueError(f"`{beginning(line)}` is not `MAJ:MIN` and a number")
             in_range(least, most)(rest[0])
 
     return check
@@ -124,7 +122,7 @@ def device_settings(text: str) -> None:
         disk, *rest = line.split()
         _check_disk(disk)
         if not rest or not all(part.partition("=")[2] for part in rest):
-            raise ValueError(f"`{_short(line)}` is not `MAJ:MIN` and settings `key=value`")
+            raise ValueError(f"`{beginning(line)}` is not `MAJ:MIN` and settings `key=value`")
 
 
 def device_model(text: str) -> None:
@@ -152,7 +150,7 @@ def _lines(text: str) -> list[str]:
 def _check_disk(disk: str) -> None:
     major, separator, minor = disk.partition(":")
     if not separator or not (major.isdecimal() and minor.isdecimal()):
-        raise ValueError(f"`{_short(disk)}` is not the number of a disk (`MAJ:MIN`)")
+        raise ValueError(f"`{beginning(disk)}` is not the number of a disk (`MAJ:MIN`)")
 
 
 def parse_schemata(text: str) -> dict[str, dict[str, str]]:
@@ -162,7 +160,7 @@ def parse_schemata(text: str) -> dict[str, dict[str, str]]:
         kind, separator, rest = line.strip().partition(":")
         values = dict(part.split("=", 1) for part in rest.strip().split(";") if "=" in part)
         if not separator or not values or len(values) != len([part for part in rest.split(";") if part.strip()]):
-            raise ValueError(f"`{_short(line)}` is not a line of schemata (`L3:0=ff;1=ff`)")
+            raise ValueError(f"`{beginning(line)}` is not a line of schemata (`L3:0=ff;1=ff`)")
         found[kind.strip()] = {key.strip(): value.strip() for key, value in values.items()}
     return found
 

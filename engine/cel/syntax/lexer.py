@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from koordpolicy.engine.texts import beginning
+
 from .ast import Constant
 
 RESERVED: Final = frozenset((
@@ -121,7 +123,7 @@ def integer(text: str, *, negative: bool = False) -> int:
         value = -value
     if not INT_MIN <= value <= INT_MAX:
         raise LiteralError(
-            f"invalid int literal: `{'-' if negative else ''}{_shown(text)}` is out of range",
+            f"invalid int literal: `{'-' if negative else ''}{beginning(text)}` is out of range",
             help=f"an int is between {INT_MIN} and {INT_MAX}",
         )
     return value
@@ -132,7 +134,7 @@ def unsigned(text: str) -> int:
     value = _natural(text[:-1])
     if value > UINT_MAX:
         raise LiteralError(
-            f"invalid uint literal: `{_shown(text)}` is out of range", help=f"a uint is between 0 and {UINT_MAX}",
+            f"invalid uint literal: `{beginning(text)}` is out of range", help=f"a uint is between 0 and {UINT_MAX}",
         )
     return value
 
@@ -141,12 +143,8 @@ def double(text: str) -> float:
     """Return the value of a double token; raise `LiteralError` if it is not finite."""
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        raise LiteralError(f"invalid double literal: `{_shown(text)}` is out of range")
+        raise LiteralError(f"invalid double literal: `{beginning(text)}` is out of range")
     return value
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _natural(text: str) -> int:
@@ -241,7 +239,7 @@ def _pieces(text: str, body: str, *, octets: bool) -> list[str | bytes]:
             continue
         if kind == "bad" or (octets and kind in ("u4", "u8")):
             fault = "no such escape in bytes" if kind in ("u4", "u8") else "no such escape"
-            raise LiteralError(f"{fault}: `{match[0]}` in {_shown(text)}", help=_ESCAPES_HELP)
+            raise LiteralError(f"{fault}: `{match[0]}` in {beginning(text)}", help=_ESCAPES_HELP)
         code = int(digits, 8 if kind == "octal" else 16)
         if octets:
             parts.append(bytes((code,)))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Never
 
 from koordpolicy.engine.source import PolicyError, Problem, Source
+from koordpolicy.engine.texts import beginning
 
 from . import suggestions
 from .ast import (
@@ -166,8 +167,7 @@ class _Parser:
         kind, start, end, text = token
         if kind == "fault":
             self.fail_at_fault(token)
-        shown = text if len(text) <= 40 else text[:37] + "..."
-        found = "the end of the expression" if kind == "end" else f"`{shown}`"
+        found = "the end of the expression" if kind == "end" else f"`{beginning(text)}`"
         help_ = suggestions.for_token(self.unexpected(token, expected))
         self.fail(f"expected {expected}, found {found}", start, max(end, start + 1), help_)
 

@@ -15,6 +15,7 @@ from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.snapshot import NodeFrame
 from koordpolicy.engine.compile.programs import Rule
 from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.engine.texts import beginning
 
 from .context import bindings_of
 
@@ -66,8 +67,7 @@ def refusal_of(rule: Rule, frame: NodeFrame, row: int | None, error: EvaluationE
 
 def one_line(text: str) -> str:
     """Return a text on one line, with runs of blanks collapsed, cut to 200 characters."""
-    short = " ".join(text.split())
-    return short if len(short) <= 200 else f"{short[:200]}..."
+    return beginning(" ".join(text.split()), 200)
 
 
 def values_of(program: Program, frame: NodeFrame, row: int | None) -> tuple[tuple[str, object], ...]:
