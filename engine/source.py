@@ -221,7 +221,7 @@ class Problems:
     found: list[Problem] = field(default_factory=list)
 
     def add(
-        self, message: str, span: Span | None = None, *, help: str = "", severity: Severity = Severity.ERROR,  # noqa: A002
+        self, message: str, span: Span | None = None, *, help: str = "", severity: Severity = Severity.ERROR,  # noqa: A002 - as `Problem` calls it
         code: str = "",
     ) -> None:
         """Add a problem."""

@@ -33,9 +33,10 @@ def imports_of(module: str, path: Path, modules: Collection[str]) -> set[str]:
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     found = set()
     for name in names_imported(path.read_text(encoding="utf-8"), package):
-        while name and name not in modules:
-            name = name.rpartition(".")[0]  # noqa: PLW2901
-        found.add(name)
+        module_of = name
+        while module_of and module_of not in modules:
+            module_of = module_of.rpartition(".")[0]
+        found.add(module_of)
     return found - {"", module}
 
 

@@ -41,18 +41,18 @@ class UsageReadings(Protocol):
     """The statistics half of a node's readings at one time: see `Readings` and `NodeReadings` for the methods."""
 
     @property
-    def collect_interval(self) -> int: ...  # noqa: D102
+    def collect_interval(self) -> int: ...  # noqa: D102 - see the class
 
-    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
-    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
+    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102 - see the class
+    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102 - see the class
 
-    def container_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
+    def container_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102 - see the class
 
-    def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
+    def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102 - see the class
 
-    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
-    def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]: ...  # noqa: D102
-    def age(self) -> int: ...  # noqa: D102
+    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102 - see the class
+    def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]: ...  # noqa: D102 - see the class
+    def age(self) -> int: ...  # noqa: D102 - see the class
 
 
 class UsageStore(Protocol):

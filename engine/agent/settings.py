@@ -93,5 +93,5 @@ def _place(node: YamlNode | None, path: tuple[str | int, ...]) -> Span | None:
     return (node.at(*path) or node).place if node is not None else None
 
 
-def _warning(message: str, span: Span | None, help: str = "", code: str = "no-effect") -> Problem:  # noqa: A002
+def _warning(message: str, span: Span | None, help: str = "", code: str = "no-effect") -> Problem:  # noqa: A002 - as `Problem` calls it
     return Problem(message, span, help, Severity.WARNING, code)

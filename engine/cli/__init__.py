@@ -201,13 +201,13 @@ def _as_json(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
     """Return whether a command that can print JSON is asked to."""
     from .failures import asks_for_json
 
-    able = any("--output" in each.option_strings and "json" in (each.choices or ()) for each in parser._actions)  # noqa: SLF001
+    able = any("--output" in each.option_strings and "json" in (each.choices or ()) for each in parser._actions)  # noqa: SLF001 - argparse has no public list of options
     return able and asks_for_json(arguments)
 
 
 def _named_by(options: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, str]:
     """Return the texts of options and arguments, any of which may name a file, each with its option (or "")."""
-    flags = {each.dest: max(each.option_strings, key=len, default="") for each in parser._actions}  # noqa: SLF001
+    flags = {each.dest: max(each.option_strings, key=len, default="") for each in parser._actions}  # noqa: SLF001 - argparse has no public list of options
     given = ((flags.get(name, ""), value) for name, value in vars(options).items())
     texts = ((flag, each) for flag, value in given for each in (value if isinstance(value, list | tuple) else (value,)))
     return {str(each): flag for flag, each in texts if isinstance(each, str | os.PathLike)}
@@ -252,16 +252,16 @@ def _reported(error: Exception, named: Mapping[str, str]) -> int:
     from .exits import Stop
 
     if isinstance(error, Stop):
-        print(visible(f"koord-policy: {error}"), file=sys.stderr)  # noqa: T201
+        print(visible(f"koord-policy: {error}"), file=sys.stderr)  # noqa: T201 - an error, for people
         return error.exit
     if isinstance(error, PolicyError):
-        print(visible(str(error)), file=sys.stderr)  # noqa: T201
+        print(visible(str(error)), file=sys.stderr)  # noqa: T201 - an error, for people
         return Exit.INVALID
     if isinstance(error, OSError):
         flag = named.get(str(error.filename), "")
         file = f"`{flag} {error.filename}`" if flag else error.filename
         where = f"{file}: " if file else ""
-        print(visible(f"koord-policy: {where}{error.strerror or error}"), file=sys.stderr)  # noqa: T201
+        print(visible(f"koord-policy: {where}{error.strerror or error}"), file=sys.stderr)  # noqa: T201 - an error, for people
         # An unusable file that an option names is a usage error.
         return Exit.USAGE if str(error.filename) in named else Exit.UNEXPECTED
     raise error

@@ -96,7 +96,7 @@ def _git(directory: Path, *arguments: str, missing: str = "") -> str:
 def _run_git(directory: Path, *arguments: str, missing: str = "", given: bytes = b"") -> bytes:
     try:
         done = subprocess.run(  # noqa: S603 - fixed words, and a name that git itself has verified
-            ["git", *arguments], cwd=directory, input=given, capture_output=True, check=False,  # noqa: S607
+            ["git", *arguments], cwd=directory, input=given, capture_output=True, check=False,  # noqa: S607 - the user's own git
         )
     except FileNotFoundError:
         raise Stop("what stood in a commit is asked of git, and there is no `git` here") from None

@@ -651,6 +651,6 @@ def node_of(cluster: Cluster, name: str) -> int:
     return cluster.index[name]
 
 
-def complaint(message: str, help: str = "") -> PolicyError:  # noqa: A002
+def complaint(message: str, help: str = "") -> PolicyError:  # noqa: A002 - as `Problem` calls it
     """Return an error with one problem without a position in a file."""
     return PolicyError([Problem(message, help=help)])

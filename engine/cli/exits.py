@@ -26,7 +26,7 @@ class Exit(enum.IntEnum):
 class Stop(Exception):
     """Ends the command with a message for the user."""
 
-    def __init__(self, message: str, exit: Exit = Exit.USAGE) -> None:  # noqa: A002
+    def __init__(self, message: str, exit: Exit = Exit.USAGE) -> None:  # noqa: A002 - as its attribute
         super().__init__(message)
         self.exit = exit
 

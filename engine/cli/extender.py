@@ -277,7 +277,7 @@ def loader(
             if options.now is not None or not is_live:
                 # The metrics of a dump are current only at the time of the dump.
                 moment = moment_of(options.now, options.cluster, cluster)
-                clock = lambda: moment  # noqa: E731
+                clock = lambda: moment  # noqa: E731 - one of three clocks
         warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)

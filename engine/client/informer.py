@@ -499,7 +499,7 @@ class Informer:
 
     def _watch_query(self, version: str) -> dict[str, str]:
         # Random timeouts, so that not all watches of a client end at once.
-        seconds = _CATCH_UP_S if self._awaited else random.randint(300, 600)  # noqa: S311
+        seconds = _CATCH_UP_S if self._awaited else random.randint(300, 600)  # noqa: S311 - no secret
         return {**self._selector, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
                 "timeoutSeconds": str(seconds)}
 

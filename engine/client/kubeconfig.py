@@ -259,5 +259,5 @@ def _directory() -> Path:
     return Path(made)
 
 
-def _fail(message: str, help: str) -> NoReturn:  # noqa: A002
+def _fail(message: str, help: str) -> NoReturn:  # noqa: A002 - as `Problem` calls it
     raise FaultError(ApiFault(message, help))

@@ -369,12 +369,11 @@ class _Check:
             self._complain(path, keyword, f"refers to `{beginning(reference)}`, which is not in this schema", reference)
             return
         self.targets[reference] = found
-        self._walk(found, tuple(step.replace("~1", "/").replace("~0", "~") for step in name.split("/")[1:]))
+        self._walk(found, tuple(_steps_of(name)))
 
     def _pointed(self, pointer: str) -> tuple[Any, bool]:
         found = self.declared
-        for step in pointer.split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901
+        for step in _steps_of(pointer):
             if isinstance(found, dict) and step in found:
                 found = found[step]
             elif isinstance(found, list) and _POSITION.fullmatch(step) and int(step) < len(found):
@@ -425,6 +424,11 @@ class _Check:
             if _SHAPES[keyword] is not _SCHEMA:
                 below = value.values() if isinstance(value, dict) else value
             yield from (each for each in below if isinstance(each, dict))
+
+
+def _steps_of(pointer: str) -> list[str]:
+    """Return the names and positions of a JSON pointer (RFC 6901)."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 # Validating data

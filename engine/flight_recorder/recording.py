@@ -291,5 +291,5 @@ def _take_in(found: Overview, step: Step) -> None:
             pass
 
 
-def _unusable(message: str, help: str) -> PolicyError:  # noqa: A002
+def _unusable(message: str, help: str) -> PolicyError:  # noqa: A002 - as `Problem` calls it
     return PolicyError([Problem(message, help=help, code="recording")])

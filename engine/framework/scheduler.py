@@ -89,7 +89,7 @@ class Deferred:
     the queue. Its result or exception counts as the plugin's own. Of a preBind, the result may be `AwaitObjects`.
     """
 
-    call: Callable[[], Refusal | Skip | AwaitObjects | None | Awaitable[Refusal | Skip | AwaitObjects | None]]  # noqa: RUF036
+    call: Callable[[], Refusal | Skip | AwaitObjects | None | Awaitable[Refusal | Skip | AwaitObjects | None]]  # noqa: RUF036 - what a coroutine returns comes last
     asynchronous: bool = False
     """True if `call` is a coroutine function: it runs in the client's event loop, which it must not block."""
 

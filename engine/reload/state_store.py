@@ -179,7 +179,7 @@ def _mapping(data: Any) -> Mapping[str, Any]:
 
 def _text(data: Any) -> str:
     if not isinstance(data, str):
-        raise ValueError(data)  # noqa: TRY004
+        raise ValueError(data)  # noqa: TRY004 - whatever is wrong with a file is one error
     return data
 
 

@@ -86,8 +86,8 @@ def _run(running: RunningCase) -> None:
     plugin = running.suite.plugin_of(case)
     for name in given:
         if _EXPECTED_OF[name] is not plugin.framework:
-            name = "evicts" if name == "evicted_count" else name  # noqa: PLW2901
-            raise FixtureError(f"`{_written(name)}` cannot be expected of `{plugin.name}`, a {plugin.framework.value} "
+            field = "evicts" if name == "evicted_count" else name
+            raise FixtureError(f"`{_written(field)}` cannot be expected of `{plugin.name}`, a {plugin.framework.value} "
                                f"plugin")
     runners: Mapping[Framework, Callable[[RunningCase, Plugin], None]] = {
         Framework.SCHEDULER: scheduling.run_points, Framework.QOS: qos.run, Framework.DESCHEDULER: descheduling.run,

@@ -81,7 +81,7 @@ def pods(nodes: int, count: int, seed: int = 1, *, is_orderly: bool = False) -> 
         shape = random.randrange(SHAPES)
         if is_orderly:
             shape, turn = number % SHAPES, number // SHAPES
-            drawn = occupied[(shape * 97 + turn * len(occupied) * SHAPES // count) % len(occupied)]  # noqa: PLW2901
+            drawn = occupied[(shape * 97 + turn * len(occupied) * SHAPES // count) % len(occupied)]  # noqa: PLW2901 - instead of the drawn one
         node = _place(shape, drawn, occupied, avoided, random)
         yield pool.share(_pod(number, shapes[shape], node, random))
 

@@ -21,7 +21,7 @@ from koordpolicy import __version__
 from tests.ports import reserved_port
 from tools.build_image import revision
 
-from .build import CannotBuild
+from .build import CannotBuild, binary
 from .control_plane import ControlPlane
 from .custom_resources import ALL, COLOCATION_PROFILE, define
 from .image import Image, built, lacking
@@ -198,8 +198,6 @@ def account_options(plane: ControlPlane, account: str, directory: Path) -> list[
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A cluster with Koordinator's kinds and ours, and a node."""
-    from .build import binary  # noqa: PLC0415
-
     with ControlPlane(binary(), tmp_path_factory.mktemp("control-plane")) as running:
         define(running.admin, *ALL, COLOCATION_PROFILE)
         add_node(running.admin, "node-a", cpu="8", memory="16Gi")

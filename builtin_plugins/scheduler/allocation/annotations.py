@@ -37,7 +37,7 @@ def json_object(annotations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if text is None:
         return {}
     if not isinstance(text, str):
-        raise ValueError(f"annotation `{name}` must be a string, not {json_kind(text)}")  # noqa: TRY004
+        raise ValueError(f"annotation `{name}` must be a string, not {json_kind(text)}")  # noqa: TRY004 - all that is wrong with an annotation is one kind
     return _parse(name, text)
 
 
@@ -47,7 +47,7 @@ def text_in(values: Mapping[str, Any], field: str, annotation: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"annotation `{annotation}`: `{field}` must be a string, not {json_kind(value)}")  # noqa: TRY004
+        raise ValueError(f"annotation `{annotation}`: `{field}` must be a string, not {json_kind(value)}")  # noqa: TRY004 - all that is wrong with an annotation is one kind
     return value
 
 
@@ -86,5 +86,5 @@ def _parse(name: str, text: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ValueError(f"annotation `{name}` must hold an object, not {json_kind(value)}")  # noqa: TRY004
+        raise ValueError(f"annotation `{name}` must hold an object, not {json_kind(value)}")  # noqa: TRY004 - all that is wrong with an annotation is one kind
     return value

@@ -43,7 +43,7 @@ class GpuShare:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         seed = handle.seed
         # A choice of devices needs no cryptographic randomness.
-        self._random = random.Random(f"GpuShare/{seed}") if args.get("select") == "random" else None  # noqa: S311
+        self._random = random.Random(f"GpuShare/{seed}") if args.get("select") == "random" else None  # noqa: S311 - no secret
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -96,7 +96,7 @@ class NumaFilter:
         refusals.refuse(_contradict(request, facts), _NOT_MATCHING)
         refuse_one_by_one(refusals, snapshot, np.ones(snapshot.size, np.bool_), attempt, None)
 
-    def _refuse(  # noqa: PLR0917
+    def _refuse(  # noqa: PLR0917 - one decision's facts
         self, refusals: RowRefusals, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest,
         checked: Rows, facts: NDArray[np.float64],
     ) -> None:
@@ -144,7 +144,7 @@ class NumaFilter:
             return self._admission.admit(state, pod, snapshot, row, request)
         return self._allocator.check(state, snapshot, row, request, None)
 
-    def _refuse_amplified(  # noqa: PLR0917
+    def _refuse_amplified(  # noqa: PLR0917 - one decision's facts
         self, refusals: RowRefusals, request: NumaRequest, snapshot: Snapshot, checked: Rows,
         ratio: NDArray[np.float64], binding: _Booleans,
     ) -> None:

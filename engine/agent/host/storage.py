@@ -58,7 +58,7 @@ def _partitions(sys: Path, disks: dict[str, str]) -> dict[str, str]:
     found = {}
     for disk in disks:
         try:
-            names = os.listdir(sys / "block" / disk)  # noqa: PTH208
+            names = os.listdir(sys / "block" / disk)  # noqa: PTH208 - names only
         except OSError:
             continue
         for name in names:
@@ -69,7 +69,7 @@ def _partitions(sys: Path, disks: dict[str, str]) -> dict[str, str]:
 
 def _physical(sys: Path, name: str, parents: dict[str, str], depth: int) -> str:
     try:
-        slaves = sorted(os.listdir(sys / "block" / name / "slaves"))  # noqa: PTH208
+        slaves = sorted(os.listdir(sys / "block" / name / "slaves"))  # noqa: PTH208 - names only
     except OSError:
         slaves = []
     if not slaves or depth >= _DEEPEST:

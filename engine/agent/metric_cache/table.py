@@ -138,7 +138,7 @@ class SeriesTable:
                 return ()
             found = column[slice(*self._window(start, end))]
         # A sum in C finds out at once that there are no gaps.
-        return found if not math.isnan(sum(found)) else [value for value in found if value == value]  # noqa: PLR0124
+        return found if not math.isnan(sum(found)) else [value for value in found if value == value]  # noqa: PLR0124 - not NaN
 
     def samples(self, name: str, start: int, end: int) -> tuple[Sequence[int], Sequence[float]]:
         """Return times and values of a subject from `start` to `end`, both included, in order of time."""

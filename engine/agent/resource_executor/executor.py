@@ -250,7 +250,7 @@ class ResourceExecutor:
             return False
         if self.journal is not None:
             self.journal.add_group(directory)
-        os.mkdir(directory)  # noqa: PTH102
+        os.mkdir(directory)  # noqa: PTH102 - paths are texts here
         self.log.info("made the resctrl group %s", directory)
         return True
 
@@ -353,7 +353,7 @@ class ResourceExecutor:
             write.status, write.error = FileWriteStatus.GONE, "the process ended"
         elif error.errno in _MISSING:
             self.breakers.succeed(place.path)
-            exists = os.path.isdir(place.directory)  # noqa: PTH112
+            exists = os.path.isdir(place.directory)  # noqa: PTH112 - paths are texts here
             write.status = FileWriteStatus.UNSUPPORTED if exists else FileWriteStatus.GONE
             write.error = "the kernel does not have the file" if exists else "the directory does not exist"
         elif error.errno in _NOT_SUPPORTED:

@@ -186,7 +186,7 @@ def _is_below(path: str, roots: Iterable[str]) -> bool:
 
 def _result(target: _Target) -> RestoredFile:
     if target.error:
-        if not os.path.exists(target.path):  # noqa: PTH110
+        if not os.path.exists(target.path):  # noqa: PTH110 - paths are texts here
             return RestoredFile(target.path, RestoreStatus.GONE, target.entry.original)
         return _refused(target.path, target.entry, target.error)
     return RestoredFile(target.path, RestoreStatus.RESTORED, target.entry.original)
@@ -200,7 +200,7 @@ def _refused(path: str, entry: JournalEntry, reason: str) -> RestoredFile:
 def _remove_group(path: str) -> RestoredFile:
     """Remove a resctrl group that the agent made; the kernel moves its tasks to the default group."""
     try:
-        os.rmdir(path)  # noqa: PTH106
+        os.rmdir(path)  # noqa: PTH106 - paths are texts here
     except FileNotFoundError:
         return RestoredFile(path, RestoreStatus.GONE)
     except OSError as error:

@@ -176,7 +176,7 @@ class FileTree:
         or after `changed_below`.
         """
         try:
-            found = os.stat(path)  # noqa: PTH116
+            found = os.stat(path)  # noqa: PTH116 - called for every directory and tick
             version = found.st_ino, found.st_nlink, found.st_mtime_ns
             known = self._children.get(path)
             if known is not None and known[0] == version and found.st_nlink > 1:

@@ -159,7 +159,7 @@ class _Checker(Unifier):
     # -- errors --------------------------------------------------------------------------------------------------
 
     def complain(
-        self, message: str, node: Expr, *, end: int | None = None, help: str = "", code: str = "cel-type",  # noqa: A002
+        self, message: str, node: Expr, *, end: int | None = None, help: str = "", code: str = "cel-type",  # noqa: A002 - as `Problem` calls it
     ) -> Type:
         """Record an error at a node; return ERROR as its type (`dyn` if the checker is lenient)."""
         if self.lenient and code == "cel-type":

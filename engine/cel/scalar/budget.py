@@ -51,7 +51,7 @@ class Budget:
     def __init__(self, units: int, within: Budget | None = None) -> None:
         self.left = units
         self._within = within
-        self._deadline: Deadline | None = Deadline.current() if within is None else within._deadline  # noqa: SLF001
+        self._deadline: Deadline | None = Deadline.current() if within is None else within._deadline  # noqa: SLF001 - of its own class
 
     @property
     def exhausted(self) -> bool:

@@ -116,7 +116,7 @@ class Program:
         return self._interpreter.evaluate(bindings, within, self.meter)
 
 
-def compile(source: Source | str, environment: Environment, *, expected: Type | None = None) -> Program:  # noqa: A001
+def compile(source: Source | str, environment: Environment, *, expected: Type | None = None) -> Program:  # noqa: A001 - the verb of the field
     """Return the program of an expression's text: parsed, checked, and within the environment's limits.
 
     Raises `PolicyError` with every problem found. `expected` is the type that the value must have.

@@ -110,7 +110,7 @@ def tokenize(text: str) -> list[Token]:
 class LiteralError(Exception):
     """A literal without a value: out of range, or with an unknown escape."""
 
-    def __init__(self, message: str, help: str = "") -> None:  # noqa: A002
+    def __init__(self, message: str, help: str = "") -> None:  # noqa: A002 - as `Problem` calls it
         super().__init__(message)
         self.message = message
         self.help = help

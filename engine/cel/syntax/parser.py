@@ -155,10 +155,10 @@ class _Parser:
 
     # -- errors --------------------------------------------------------------------------------------------------
 
-    def note(self, message: str, start: int, end: int, help: str = "") -> None:  # noqa: A002
+    def note(self, message: str, start: int, end: int, help: str = "") -> None:  # noqa: A002 - as `Problem` calls it
         self.problems.append(Problem(message, self.source.span(start, end), help, code="cel-syntax"))
 
-    def fail(self, message: str, start: int, end: int, help: str = "") -> Never:  # noqa: A002
+    def fail(self, message: str, start: int, end: int, help: str = "") -> Never:  # noqa: A002 - as `Problem` calls it
         self.note(message, start, end, help)
         raise PolicyError(self.problems)
 

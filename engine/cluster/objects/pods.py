@@ -314,7 +314,7 @@ def objects_at(parent: Mapping[str, Any], field: str, path: str) -> list[Mapping
         raise ValueError(f"`{path}.{field}` must be a list, not {json_kind(items)}")  # noqa: TRY004 - one complaint
     for index, item in enumerate(items):
         if not isinstance(item, Mapping):
-            raise ValueError(f"`{path}.{field}[{index}]` must be an object, not {json_kind(item)}")  # noqa: TRY004
+            raise ValueError(f"`{path}.{field}[{index}]` must be an object, not {json_kind(item)}")  # noqa: TRY004 - one complaint
     return items
 
 

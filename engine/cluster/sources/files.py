@@ -308,8 +308,10 @@ def _items(document: Any, place: str, path: _Path) -> Iterator[tuple[str, _Path,
     for number, item in enumerate(document["items"]):
         if isinstance(item, dict) and "kind" not in item and kind != "List":
             # The items of a typed list (`PodList`) do not repeat their kind.
-            item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
-        yield from _items(item, f"item {number} of {place}", (*path, "items", number))
+            whole: Any = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
+        else:
+            whole = item
+        yield from _items(whole, f"item {number} of {place}", (*path, "items", number))
 
 
 def _spans(source: Source, paths: Sequence[_Path]) -> list[Span]:

@@ -299,7 +299,7 @@ class _Row:
                       f"expected a whole number from 0 to {most}")
         return 0
 
-    def complain(self, column: str, message: str, help: str = "") -> None:  # noqa: A002
+    def complain(self, column: str, message: str, help: str = "") -> None:  # noqa: A002 - as `Problem` calls it
         self.valid = False
         before = self._fields[: self._columns[column]]
         start = self._offset + sum(len(field) + 1 for field in before)

@@ -220,7 +220,7 @@ def _mapping(data: object, path: str) -> Mapping[str, Any]:
 def _items(data: Mapping[str, Any], name: str) -> list[Any]:
     items = data.get(name)
     if not isinstance(items, list):
-        raise ValueError(f"`{name}` must be a list")  # noqa: TRY004
+        raise ValueError(f"`{name}` must be a list")  # noqa: TRY004 - all that is wrong with a file is one kind
     return items
 
 
@@ -234,7 +234,7 @@ def _counted(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
 def _text(data: Mapping[str, Any], name: str, path: str) -> str:
     text = data.get(name)
     if not isinstance(text, str):
-        raise ValueError(f"`{path}.{name}` must be a text")  # noqa: TRY004
+        raise ValueError(f"`{path}.{name}` must be a text")  # noqa: TRY004 - all that is wrong with a file is one kind
     return text
 
 

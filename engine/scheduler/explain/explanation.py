@@ -413,7 +413,7 @@ def _failing(
     found = None if plugin is None else rule_of(plugin, point, rule)
     if plugin is None or found is None:
         return
-    bindings = plugin.inputs(explained._state, explained.pod, explained.snapshot, found.program, row)  # noqa: SLF001
+    bindings = plugin.inputs(explained._state, explained.pod, explained.snapshot, found.program, row)  # noqa: SLF001 - of this module
     for way in alternatives(found.program.checked, bindings):
         yield way, bindings
 

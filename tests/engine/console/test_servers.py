@@ -193,7 +193,7 @@ def visit(state, static) -> Callable[..., None]:
     return run
 
 
-def test_servers_are_called_once_for_all_viewers(serve, visit):  # noqa: F811
+def test_servers_are_called_once_for_all_viewers(serve, visit):  # noqa: F811 - the fixture
     fake: FakeServer = serve()
     fake.scheduler(placed=1)
     monitor = ServerMonitor([fake.url], Caller, interval=60)
@@ -226,7 +226,7 @@ def test_equal_views_are_computed_once(visit, monkeypatch):
     assert computed == ["a", "b"]
 
 
-def test_a_request_for_changes_is_answered_by_the_next_round(serve, visit):  # noqa: F811
+def test_a_request_for_changes_is_answered_by_the_next_round(serve, visit):  # noqa: F811 - the fixture
     fake: FakeServer = serve()
     fake.scheduler()
     monitor = ServerMonitor([fake.url], Caller, interval=60)

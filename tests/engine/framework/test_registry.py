@@ -98,7 +98,7 @@ def test_readers_see_whole_registries_while_another_thread_swaps() -> None:
 
     def swap_often() -> None:
         for number in range(1, 300):
-            live.replace(lambda: [plugin("a", digest=str(number)), plugin("b", digest=str(number))])  # noqa: B023
+            live.replace(lambda: [plugin("a", digest=str(number)), plugin("b", digest=str(number))])  # noqa: B023 - `replace` calls it at once
 
     writer = threading.Thread(target=swap_often)
     writer.start()

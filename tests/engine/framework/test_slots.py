@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cel.check.environment import Scope
-from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
+from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004 - the name of our function
 from koordpolicy.engine.cel.values.types import BOOL
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo

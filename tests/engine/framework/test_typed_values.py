@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
+from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004 - the name of our function
 from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of
 from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.framework.typed_values import typed

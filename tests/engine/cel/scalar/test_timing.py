@@ -9,7 +9,7 @@ import pytest
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.library import STANDARD, table
-from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
+from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004 - the name of our function
 from koordpolicy.engine.cel.scalar.timing import TimedProgram, TimeSpent
 from koordpolicy.engine.cel.values.types import INT
 from koordpolicy.engine.cel.values.values import EvaluationError

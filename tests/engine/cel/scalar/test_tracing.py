@@ -7,7 +7,7 @@ import pytest
 
 from koordpolicy.engine.cel.check.environment import Environment, Scope, Variable
 from koordpolicy.engine.cel.library import STANDARD, table
-from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
+from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004 - the name of our function
 from koordpolicy.engine.cel.scalar.tracing import NO_ROW, ObservedProgram, observe
 from koordpolicy.engine.cel.values.types import INT, list_of
 from koordpolicy.engine.cel.values.values import EvaluationError

@@ -42,7 +42,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(text)
 
-            do_POST = do_GET  # noqa: N815
+            do_POST = do_GET  # noqa: N815 - the names of `http.server`
 
             def log_message(self, *args):
                 pass

@@ -101,7 +101,7 @@ class Client:
         found, self.failed = self.failed, []
         return found
 
-    def record(self, regarding, *, type, reason, action, note, controller):  # noqa: A002
+    def record(self, regarding, *, type, reason, action, note, controller):  # noqa: A002 - as the protocol calls it
         self.reports.append((regarding.name, reason, note))
 
     def write(self, pod, *, condition=None, nominated_node=None):
