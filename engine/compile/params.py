@@ -10,7 +10,8 @@ from typing import Any, Final
 from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
 from koordpolicy.engine.cel.values.values import Duration, EvaluationError, Timestamp
 from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, place_of
-from koordpolicy.engine.documents.json_schema import JsonSchema, Steps, count_values
+from koordpolicy.engine.documents.json_schema import JsonSchema
+from koordpolicy.engine.documents.schema_run import Steps, count_values
 from koordpolicy.engine.documents.validation import written
 from koordpolicy.engine.framework.typed_values import Typed, typed
 from koordpolicy.engine.source import Problems, Span, did_you_mean

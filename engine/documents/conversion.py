@@ -19,8 +19,9 @@ from koordpolicy.engine.cel.check.patterns import PatternBudget
 from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy, Proof
 from koordpolicy.engine.source import Problems, Source, Span
 
-from .json_schema import JsonSchema, Steps
+from .json_schema import JsonSchema
 from .nodes import YamlNode, to_plain
+from .schema_run import Steps
 from .specs import (
     GROUP,
     INTERNAL,

@@ -9,7 +9,10 @@ from typing import Any, Final
 
 from koordpolicy.engine.source import did_you_mean
 
-from .json_schema import KEYWORDS, JsonSchema, Path, subschemas, types_of
+from .json_schema import JsonSchema
+from .schema_check import KEYWORDS, subschemas
+from .schema_faults import Path
+from .schema_run import types_of
 
 FORMATS: Final = ("byte", "date-time", "duration")
 """The formats that expressions read as another type than string."""

@@ -20,9 +20,11 @@ from koordpolicy.engine.cel.library.regex import matches
 from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean
 from koordpolicy.engine.texts import beginning
 
-from .json_schema import BadSchema, JsonSchema, SchemaFault, Steps, identity
+from .json_schema import JsonSchema
 from .nodes import YamlNode, to_plain
+from .schema_faults import BadSchema, SchemaFault
 from .schema_predicate import Holds, predicate
+from .schema_run import Steps, identity
 
 # `schemas` is a sibling of `engine`, in the work tree as in a wheel.
 _DIRECTORY: Final = Path(__file__).parents[2] / "schemas"

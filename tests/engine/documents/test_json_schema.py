@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load, schema
-from koordpolicy.engine.documents.json_schema import BadSchema, JsonSchema, Steps
+from koordpolicy.engine.documents.json_schema import JsonSchema
+from koordpolicy.engine.documents.schema_faults import BadSchema
+from koordpolicy.engine.documents.schema_run import Steps
 from koordpolicy.engine.source import Problems, Source
 
 NAMES = st.sampled_from("abc")
