@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from koordpolicy.engine import strict_json
 from koordpolicy.engine.cel.check.environment import Scope, Variable
 from koordpolicy.engine.cel.scalar.program import Program, compile  # noqa: A004 - it is what it does
 from koordpolicy.engine.cel.scalar.tracing import explain
@@ -147,7 +148,10 @@ def _variable(text: str) -> tuple[str, Any]:
         raise Stop(f"`--var {text}`: expected NAME=JSON, for example `--var 'limit=65'`")
     option = f"`--var {beginning(text)}`"
     try:
-        return name, json.loads(written, parse_int=_integer, parse_float=_double, parse_constant=_refuse_constant)
+        return name, strict_json.decode(written, parse_int=_integer, parse_float=_double)
+    except strict_json.ConstantError as error:
+        raise Stop(f"{option}: `{error.constant}` is not JSON; in the expression it is `double('{error.constant}')`",
+                   ) from None
     except _UnreadableNumber as error:
         raise Stop(f"{option}: {error}") from None
     except (ValueError, RecursionError):
@@ -173,10 +177,6 @@ def _double(text: str) -> float:
         return value
     raise _UnreadableNumber(
         f"`{beginning(text)}` is beyond the doubles, of which the largest is {sys.float_info.max:g}")
-
-
-def _refuse_constant(text: str) -> object:
-    raise _UnreadableNumber(f"`{text}` is not JSON; in the expression it is `double('{text}')`")
 
 
 def _environment(slot: Slot, given: Mapping[str, Any]) -> Environment:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koordpolicy.engine import strict_json
 from koordpolicy.engine.kubernetes.objects import json_kind, parse_fault
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
@@ -99,7 +100,7 @@ def parse(text: str) -> Mapping[str, Any]:
         ConfigFault: it is no JSON object.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = strict_json.decode(text)
     except json.JSONDecodeError as error:
         raise ConfigFault(f"is not JSON: {error}", error.lineno, error.colno) from None
     except (ValueError, RecursionError) as error:
@@ -109,10 +110,6 @@ def parse(text: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigFault(f"must be an object, not {json_kind(value)}")
     return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"`{name}` is no number of JSON")
 
 
 def merged_config(key: ConfigKey, data: Mapping[str, str] | None) -> dict[str, Any]:

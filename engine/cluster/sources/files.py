@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
+from koordpolicy.engine import strict_json
 from koordpolicy.engine.kubernetes.objects import json_kind, parse_fault
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span
 
@@ -145,12 +146,12 @@ def _refuse_depth(source: Source, offset: int) -> NoReturn:
 
 
 def _json(source: Source) -> list[Any]:
-    def refuse(constant: str) -> NoReturn:
-        place = source.span(source.text.find(constant))
-        raise PolicyError([Problem(f"`{constant}` is not JSON", place, code="json-syntax")])
-
     try:
-        return [json.loads(source.text, parse_constant=refuse)]
+        return [strict_json.decode(source.text)]
+    except strict_json.ConstantError as error:
+        raise PolicyError([Problem(
+            f"`{error.constant}` is not JSON", source.span(error.pos), code="json-syntax",
+        )]) from None
     except json.JSONDecodeError as error:
         if source.text.lstrip()[:1] == "{" and error.msg != "Extra data" and _looks_like_flow(source.text):
             return _yaml(source)

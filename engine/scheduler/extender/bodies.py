@@ -14,11 +14,12 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
 
+from koordpolicy.engine import strict_json
 from koordpolicy.engine.kubernetes.objects import json_kind, parse_fault
 
 from .blocks import WHOLE, Blocks, Rest, free
@@ -553,7 +554,7 @@ def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
 def _decoded(text: bytes | bytearray | msgspec.Raw) -> Any:
     """Decode JSON, a large value in several calls."""
     if len(memoryview(text)) <= _LONGEST_VALUE:
-        return json.loads(bytes(text).decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        return strict_json.decode(bytes(text).decode("utf-8"), parse_float=_finite)
     kind = bytes(text).lstrip(b" \t\r\n")[:1]
     if kind == b"{":
         members = _members.decode(text)
@@ -599,10 +600,6 @@ def _is_deeper(value: object, levels: int) -> bool:
         level = [below for each in level for below in (each.values() if isinstance(each, dict) else each)
                  if isinstance(below, (dict, list))]
     return bool(level)
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise MalformedBody(f"the body is not JSON: `{text}` is not a number")
 
 
 def _finite(text: str) -> float:
