@@ -208,7 +208,6 @@ class Informer:
 
     async def _follow_until_failure(self) -> tuple[float, Exception | None]:
         """List and watch; return the seconds until the next attempt, and the server's failure if there was one."""
-        failure: Exception | None = None
         started = self._clock()
         try:
             resume, self._resume = self._resume, False
@@ -223,16 +222,12 @@ class Informer:
         except _Expired:
             # If each new version expires immediately, lists must not follow each other without a pause.
             return 0.0 if self._clock() - started >= _SHORT_WATCH_S else self._backoff.next(), None
-        except ApiError as error:
-            # A kind that is polled is served by another server, whose absence must hold nothing up.
-            if error.code == 404 or (self._resource.poll_s and not self.view.synced and error.code >= 500):
+        except (ApiError, ConnectionFailed) as error:
+            if isinstance(error, ApiError) and self._says_absent(error):
                 await self._note_absence()
                 return self._absent_s, None
-            failure = error
             self._failed(error)
-        except ConnectionFailed as error:
-            failure = error
-            self._failed(error)
+            return self._backoff.next(), error
         except (PolicyError, ValueError, RecursionError) as error:
             self._failed(error)
         except Exception as error:
@@ -240,7 +235,11 @@ class Informer:
             self._redeliver = True
             _LOG.exception("%s cannot be followed, trying again", self._resource.plural)
             self.view = replace(self.view, fault=f"{type(error).__name__}: {error}")
-        return self._backoff.next(), failure
+        return self._backoff.next(), None
+
+    def _says_absent(self, error: ApiError) -> bool:
+        # A kind that is polled is served by another server, whose absence must hold nothing up.
+        return error.code == 404 or (self._resource.poll_s > 0 and not self.view.synced and error.code >= 500)
 
     async def _note_absence(self) -> None:
         """Record that the server does not have the kind; if it says so twice, its objects are gone too."""
@@ -404,25 +403,25 @@ class Informer:
         assert self._version is not None
         started = self._clock()
         delivered = False
-        failure: Exception | None = None
         try:
             async with aclosing(self._frames(self._watch_query(self._version))) as frames:
                 delivered = await self._follow(frames)
-        except ConnectionFailed as error:
-            self._failed(error)
-            if self._clock() - started >= _SHORT_WATCH_S and not error.refused:
-                return
-            failure = error
         except ApiError as error:
             if error.expired:
                 raise _Expired from error
             if error.code != 429:
                 raise
-            failure = error
             self._failed(error)
+            failure: Exception | None = error
+        except ConnectionFailed as error:
+            self._failed(error)
+            if self._clock() - started >= _SHORT_WATCH_S and not error.refused:
+                return
+            failure = error
         else:
             if delivered or self._clock() - started >= _SHORT_WATCH_S:
                 return
+            failure = None
         await self._pause(self._backoff.next(), failure)
 
     async def _follow(self, frames: AsyncIterator[Sequence[_Frame]]) -> bool:
