@@ -235,11 +235,17 @@ class CycleLedger:
         self._outcomes[pod.uid] = made
 
     def finish(self, error: str) -> bool:
-        """Write the outcomes, and the end of a member's share; return False if that must be tried again."""
+        """Write the outcomes, and the end of a member's share; return False if that must be tried again later.
+
+        It is tried again at once only after another replica has changed the ledger: then the store works.
+        """
+        tried: str | None = None
         for _ in range(_TRIES):
             try:
                 stored = self._stored = self._stored or self._store.load()
             except OSError:
+                return False
+            if stored.version == tried:
                 return False
             ledger = stored.ledger
             known = self._identity not in ledger.members or self._identity in ledger.finished
@@ -248,6 +254,7 @@ class CycleLedger:
             ended = ledger if known else ledger.with_finished(self._identity, error)
             if not self._write(ended, stored.version):
                 return True
+            tried = stored.version
         return False
 
     def _count(self, ledger: Ledger, count: Callable[[LedgerEntry], object]) -> None:

@@ -142,6 +142,21 @@ def test_a_store_that_fails_costs_a_share_as_many_requests_however_many_pods_fol
     assert requests(30) == requests(300) < 60
 
 
+def test_the_end_of_a_share_is_tried_again_later_by_a_store_that_fails():
+    store, one, _ = two()
+    store.faults, store.requests = [(OSError("forbidden: no"), False)], []
+    assert not one.ledger.finish("")
+    assert (store.requests, store.ledger.finished) == (["save", "load"], {})
+    assert one.ledger.finish("")
+    assert store.ledger.finished == {"one": ""}
+
+
+def test_the_end_of_a_share_is_tried_again_at_once_after_another_replica_wrote():
+    store, one, other = two()
+    assert (other.ledger.finish(""), one.ledger.finish("")) == (True, True)
+    assert store.ledger.finished == {"one": "", "two": ""}
+
+
 def test_a_replica_that_others_forestall_again_and_again_reserves_for_every_pod():
     store, one, other = two(most=1_000)
     save, forestalled = store.save, iter(range(200))
