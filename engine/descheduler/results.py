@@ -70,7 +70,11 @@ def _outcome(pod: PodInfo, decision: Decision) -> EvictionOutcome:
 
 
 class _Turn(NamedTuple):
-    """The decisions while one plugin had the evictor, the latest of each pod."""
+    """The decisions while one plugin had the evictor, the latest of each pod.
+
+    A pod is known by its object, of which the snapshot of a cycle has one: the keys of a million candidates would cost
+    more than their decisions. `Decisions` joins the turns by key.
+    """
 
     profile: str
     plugin: str
