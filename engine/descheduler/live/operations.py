@@ -101,7 +101,7 @@ class DeschedulerOperations:
         yield table.CONFIGURATION_REFUSED.value(int(bool(self._refusal())))
         shards = server.shards
         if shards is not None:
-            yield table.SHARD_HELD.value(int(bool(shards.slot)))
+            yield table.SHARD_HELD.value(int(bool(shards.shard)))
             yield table.SHARD_MEMBERS.value(len(shards.members))
             yield table.LEDGER_EVICTIONS.value(shards.evictions)
         figures = server.migrations.figures

@@ -20,9 +20,9 @@ from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import Ended, LeaderElection, LeaseSettings, new_identity
-from koordpolicy.engine.client.lease_slots import LeaseSlots
 from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.client.resources import BY_KIND
+from koordpolicy.engine.client.shard_leases import ShardLeases
 from koordpolicy.engine.client.transport import RequestObserver
 from koordpolicy.engine.client.transports import Transports
 from koordpolicy.engine.client.writes import ClusterWriter
@@ -132,7 +132,7 @@ class DeschedulerServer:
         lease = settings.lease
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
-        self._slots = None if lease is None or not settings.shards else LeaseSlots(
+        self._shard_leases = None if lease is None or not settings.shards else ShardLeases(
             connect, [replace(lease, name=name) for name in shard_names(lease.name, settings.shards)],
             user_agent=USER_AGENT, looks=self.leads, changed=self._wake)
         self._transports = transports = Transports.of(
@@ -203,13 +203,13 @@ class DeschedulerServer:
             self.io, self._transports.writes, writer, namespace=namespace, name=name, key=store.KEY)))
 
     def _shards(self, writer: ClusterWriter) -> ShardedCycles | None:
-        lease, slots = self.settings.lease, self._slots
-        if lease is None or slots is None:
+        lease, leases = self.settings.lease, self._shard_leases
+        if lease is None or leases is None:
             return None
         config_map = ConfigMapKey(self.io, self._transports.writes, writer, namespace=lease.namespace,
                                   name=lease.name, key=ledger.KEY)
-        return ShardedCycles(ConfigMapLedgerStore(config_map), lease.identity, holders=slots.holders,
-                             slot=lambda: slots.slot, clock=self.feed.now, ticks=time.monotonic_ns)
+        return ShardedCycles(ConfigMapLedgerStore(config_map), lease.identity, holders=leases.holders,
+                             shard=lambda: leases.shard, clock=self.feed.now, ticks=time.monotonic_ns)
 
     @property
     def shards(self) -> ShardsView | None:
@@ -245,7 +245,7 @@ class DeschedulerServer:
         return (self.leads() or self._has_shard()) and not self.descheduler.stopping
 
     def _has_shard(self) -> bool:
-        return self._slots is not None and bool(self._slots.slot)
+        return self._shard_leases is not None and bool(self._shard_leases.shard)
 
     def stop(self) -> None:
         """Let `run` end: the eviction under way is waited for, and no other one follows."""
@@ -288,7 +288,7 @@ class DeschedulerServer:
                 end_recording(self.io, self.recorder, recording)
             return ended
         finally:
-            if self._slots is not None and not self._slots.stop(_RELEASE_S):
+            if self._shard_leases is not None and not self._shard_leases.stop(_RELEASE_S):
                 _LOG.warning("the Lease of the shard was not released in time")
             if self.election is not None and not self.election.stop(_RELEASE_S):
                 _LOG.warning("the Lease was not released in time")
@@ -306,8 +306,8 @@ class DeschedulerServer:
         self._ready(self)
         if self.election is not None:
             self.election.start()
-        if self._slots is not None:
-            self._slots.start()
+        if self._shard_leases is not None:
+            self._shard_leases.start()
 
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up

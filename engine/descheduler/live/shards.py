@@ -81,7 +81,7 @@ class ShardPart:
 class ShardsView:
     """The shards as a replica sees them, for other threads."""
 
-    slot: str = ""
+    shard: str = ""
     """The Lease of the own shard; empty without one."""
     cycle: int = 0
     opened: int = 0
@@ -98,7 +98,7 @@ class ShardsView:
     def to_json(self) -> dict[str, Any]:
         """Return the view as plain data."""
         return {
-            "lease": self.slot or None, "cycle": self.cycle, "opened": self.opened / 1e9 or None,
+            "lease": self.shard or None, "cycle": self.cycle, "opened": self.opened / 1e9 or None,
             "leader": self.leader, "members": list(self.members), "finished": list(self.finished),
             "evictions": self.evictions, "fault": self.fault or None}
 
@@ -107,17 +107,17 @@ class ShardedCycles:
     """Says when this replica runs which part of a cycle; for the descheduler's thread, `view` for any."""
 
     def __init__(
-        self, store: LedgerStore, identity: str, *, holders: Callable[[], Sequence[str]], slot: Callable[[], str],
+        self, store: LedgerStore, identity: str, *, holders: Callable[[], Sequence[str]], shard: Callable[[], str],
         clock: Callable[[], int], ticks: Callable[[], int],
     ) -> None:
-        """`holders` returns the identities with a shard, `slot` the Lease of the own one, empty without. `clock`
+        """`holders` returns the identities with a shard, `shard` the Lease of the own one, empty without. `clock`
         returns the API server's time in ns, `ticks` measures intervals in ns.
         """
         self.view = ShardsView()
         self._store = store
         self._identity = identity
         self._holders = holders
-        self._slot = slot
+        self._shard = shard
         self._clock = clock
         self._ticks = ticks
         self._next_look = 0
@@ -132,7 +132,7 @@ class ShardedCycles:
 
     def acts(self) -> bool:
         """Return whether this replica has a shard; for any thread."""
-        return bool(self._slot())
+        return bool(self._shard())
 
     @property
     def next_look(self) -> int:
@@ -156,7 +156,7 @@ class ShardedCycles:
             self._failed(str(error))
             return None
         ledger = stored.ledger
-        self.view = ShardsView(self._slot(), ledger.cycle, ledger.opened, ledger.leader, ledger.members,
+        self.view = ShardsView(self._shard(), ledger.cycle, ledger.opened, ledger.leader, ledger.members,
                                tuple(ledger.finished), len(ledger.entries))
         if self._identity in ledger.members and self._identity not in ledger.finished and self._shared != ledger.key:
             return ShardPart(PartKind.SHARE, self._part(stored, self.nodes_of(ledger.members)),
@@ -233,7 +233,7 @@ class ShardedCycles:
         self._next_look = self._ticks() + _PAUSE
         if why != self.view.fault:
             _LOG.warning("no cycle begins, as the ledger of the replicas cannot be read or written: %s", why)
-        self.view = ShardsView(self._slot(), fault=why)
+        self.view = ShardsView(self._shard(), fault=why)
 
 
 def _waited_for(ledger: Ledger) -> list[str]:

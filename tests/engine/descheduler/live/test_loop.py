@@ -292,7 +292,7 @@ def test_the_thread_does_not_spin_before_the_barrier_and_in_a_dry_run(passed: bo
 
 
 def shards_of(script: Script, store: Store, name: str, *holders: str) -> ShardedCycles:
-    return ShardedCycles(store, name, holders=lambda: holders, slot=lambda: name if name in holders else "",
+    return ShardedCycles(store, name, holders=lambda: holders, shard=lambda: name if name in holders else "",
                          clock=lambda: script.now, ticks=lambda: script.now)
 
 
@@ -338,7 +338,7 @@ def test_a_part_waits_until_all_evictions_before_it_are_seen():
 def test_a_shared_cycle_without_one_of_its_shares_ends_with_the_replica_that_is_missing():
     script, store = Script(), Store()
     holders = ["one", "two"]
-    shards = ShardedCycles(store, "one", holders=lambda: holders, slot=lambda: "one", clock=lambda: script.now,
+    shards = ShardedCycles(store, "one", holders=lambda: holders, shard=lambda: "one", clock=lambda: script.now,
                            ticks=lambda: script.now)
 
     def end(_: Cluster) -> None:

@@ -38,7 +38,7 @@ class Replica:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.cycles = ShardedCycles(
-            world.store, name, holders=lambda: world.holders, slot=lambda: name if name in world.holders else "",
+            world.store, name, holders=lambda: world.holders, shard=lambda: name if name in world.holders else "",
             clock=lambda: world.now + world.ahead, ticks=lambda: world.now)
 
     def due(self, *, leads: bool = False, interval: int = INTERVAL) -> ShardPart | None:

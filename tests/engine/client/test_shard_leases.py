@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from koordpolicy.engine.client.leader_election import LeaseSettings
-from koordpolicy.engine.client.lease_slots import SlotKeeper, SlotView
+from koordpolicy.engine.client.shard_leases import ShardKeeper, ShardLeaseView
 from koordpolicy.engine.client.transport import ApiError, Status, Transport
 from koordpolicy.engine.source import PolicyError, Problem
 
@@ -63,10 +63,10 @@ class Leases:
 class World:
     """Processes whose sleeps move one clock, when none of them has anything to do."""
 
-    def __init__(self, slots: int = 2) -> None:
+    def __init__(self, shards: int = 2) -> None:
         self.leases = Leases()
         self.now = 1000.0
-        self._slots = slots
+        self._shards = shards
         self._sleeps: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -76,9 +76,9 @@ class World:
         heapq.heappush(self._sleeps, (self.now + seconds, next(self._numbers), future))
         await future
 
-    def start(self, name: str) -> SlotKeeper:
-        slots = [LeaseSettings("system", f"slot-{number}", name) for number in range(self._slots)]
-        keeper = SlotKeeper(cast("Transport", self.leases), slots, clock=lambda: self.now, sleep=self.sleep)
+    def start(self, name: str) -> ShardKeeper:
+        shards = [LeaseSettings("system", f"shard-{number}", name) for number in range(self._shards)]
+        keeper = ShardKeeper(cast("Transport", self.leases), shards, clock=lambda: self.now, sleep=self.sleep)
         self.tasks[name] = asyncio.create_task(keeper.run())
         return keeper
 
@@ -101,9 +101,9 @@ class World:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def play(scene: Callable[[World], Any], slots: int = 2) -> None:
+def play(scene: Callable[[World], Any], shards: int = 2) -> None:
     async def run() -> None:
-        world = World(slots)
+        world = World(shards)
         try:
             await scene(world)
         finally:
@@ -112,94 +112,94 @@ def play(scene: Callable[[World], Any], slots: int = 2) -> None:
     asyncio.run(run())
 
 
-def test_each_process_holds_one_slot_and_further_ones_wait():
+def test_each_process_holds_one_shard_and_further_ones_wait():
     async def scene(world: World) -> None:
         keepers = [world.start(name) for name in "abc"]
         await world.passes(20)
         held = world.leases.holders()
-        assert (set(held), len(set(held.values()))) == ({"slot-0", "slot-1"}, 2)
-        assert sorted(keeper.slot for keeper in keepers) == ["", "slot-0", "slot-1"]
-        assert {keeper.holders() for keeper in keepers} == {(held["slot-0"], held["slot-1"])}
+        assert (set(held), len(set(held.values()))) == ({"shard-0", "shard-1"}, 2)
+        assert sorted(keeper.shard for keeper in keepers) == ["", "shard-0", "shard-1"]
+        assert {keeper.holders() for keeper in keepers} == {(held["shard-0"], held["shard-1"])}
 
     play(scene)
 
 
-def test_a_slot_that_is_released_is_taken_at_the_next_look():
+def test_a_shard_that_is_released_is_taken_at_the_next_look():
     async def scene(world: World) -> None:
         world.start("a")
         await world.passes(10)
         waits = world.start("b")
         await world.passes(10)
-        assert (world.leases.holders(), waits.slot) == ({"slot-0": "a"}, "")
+        assert (world.leases.holders(), waits.shard) == ({"shard-0": "a"}, "")
         await world.stop("a")
-        assert world.leases.holders() == {"slot-0": ""}
+        assert world.leases.holders() == {"shard-0": ""}
         await world.passes(5)
-        assert (world.leases.holders(), waits.slot, waits.holders()) == ({"slot-0": "b"}, "slot-0", ("b",))
+        assert (world.leases.holders(), waits.shard, waits.holders()) == ({"shard-0": "b"}, "shard-0", ("b",))
 
-    play(scene, slots=1)
+    play(scene, shards=1)
 
 
-def test_the_slot_of_a_process_that_is_gone_is_free_after_its_lease():
+def test_the_shard_of_a_process_that_is_gone_is_free_after_its_lease():
     async def scene(world: World) -> None:
-        world.leases.held("slot-0", "gone")
+        world.leases.held("shard-0", "gone")
         keeper = world.start("a")
         await world.passes(14)
-        assert (keeper.slot, keeper.holders()) == ("", ("gone",))
+        assert (keeper.shard, keeper.holders()) == ("", ("gone",))
         await world.passes(8)
-        assert (keeper.slot, keeper.holders()) == ("slot-0", ("a",))
+        assert (keeper.shard, keeper.holders()) == ("shard-0", ("a",))
 
-    play(scene, slots=1)
+    play(scene, shards=1)
 
 
-def test_a_process_that_loses_its_slot_takes_another_one():
+def test_a_process_that_loses_its_shard_takes_another_one():
     async def scene(world: World) -> None:
         keeper = world.start("a")
         await world.passes(5)
-        assert keeper.slot == "slot-0"
-        world.leases.held("slot-0", "thief")
+        assert keeper.shard == "shard-0"
+        world.leases.held("shard-0", "thief")
         await world.passes(10)
-        assert (keeper.slot, keeper.holders()) == ("slot-1", ("thief", "a"))
+        assert (keeper.shard, keeper.holders()) == ("shard-1", ("thief", "a"))
 
     play(scene)
 
 
-def test_a_process_that_cannot_renew_its_slot_does_not_hold_it():
+def test_a_process_that_cannot_renew_its_shard_does_not_hold_it():
     async def scene(world: World) -> None:
         keeper = world.start("a")
         await world.passes(5)
         world.leases.code = 500
         await world.passes(20)
-        assert (keeper.slot, keeper.holders()) == ("", ())
+        assert (keeper.shard, keeper.holders()) == ("", ())
         world.leases.code = 0
         await world.passes(10)
-        assert keeper.slot == "slot-0"
+        assert keeper.shard == "shard-0"
 
-    play(scene, slots=1)
+    play(scene, shards=1)
 
 
 @pytest.mark.parametrize("failing", [
     {"fault": PolicyError([Problem("the plugin for credentials failed")])}, {"fault": RecursionError()},
     {"spec": ["no", "object"]},
 ], ids=["no-credentials", "too-deep", "no-lease"])
-def test_a_process_takes_a_slot_again_after_a_request_failed_in_any_way(failing: dict[str, Any]):
+def test_a_process_takes_a_shard_again_after_a_request_failed_in_any_way(failing: dict[str, Any]):
     async def scene(world: World) -> None:
         keeper = world.start("a")
         await world.passes(5)
         for name, value in failing.items():
             setattr(world.leases, name, value)
         await world.passes(30)
-        assert keeper.slot == ""
+        assert keeper.shard == ""
         for name in failing:
             setattr(world.leases, name, None)
         await world.passes(20)
-        assert keeper.slot == "slot-0"
+        assert keeper.shard == "shard-0"
 
-    play(scene, slots=1)
+    play(scene, shards=1)
 
 
-def test_a_slot_is_held_for_the_duration_of_its_lease_after_the_last_change():
+def test_a_shard_is_held_for_the_duration_of_its_lease_after_the_last_change():
     lease = {"spec": {"holderIdentity": "a", "renewTime": "t1", "leaseDurationSeconds": 15}}
-    view = SlotView().after(lease, 100.0, 9)
+    view = ShardLeaseView().after(lease, 100.0, 9)
     assert [view.is_held(now) for now in (100.0, 114.9, 115.0)] == [True, True, False]
     assert view.after(lease, 110.0, 9) is view
     later = view.after({"spec": {"holderIdentity": "a", "renewTime": "t2"}}, 110.0, 9)
