@@ -23,7 +23,7 @@ from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
 from koordpolicy.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework
 
-from .scheduler_objects import Case, Runner, answer, framework, make, pod_info
+from .scheduler_objects import Case, Runner, answer, filtered, framework, make, pod_info
 
 
 def _prefilter(case: Case) -> Mapping[str, Any]:
@@ -47,13 +47,7 @@ def _prefilter(case: Case) -> Mapping[str, Any]:
 
 def _filter(case: Case) -> Mapping[str, Any]:
     whole = framework(case)
-    state, pod, plugin, snapshot = CycleState(), pod_info(case["pod"]), make(case, whole), _snapshot(case, whole)
-    found = plugin.pre_filter(state, pod, snapshot)
-    if isinstance(found, Refusal) or found is SKIP:
-        return answer(found if isinstance(found, Refusal) else None)
-    filtered = plugin.filter(state, pod, snapshot, np.arange(snapshot.size))
-    rows = np.flatnonzero(~filtered.passed)
-    return answer(filtered.explain(int(rows[0])) if len(rows) else None)
+    return filtered(make(case, whole), case, _snapshot(case, whole))
 
 
 def _score(case: Case) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ from koordpolicy.builtin_plugins.scheduler.node_numa_resource.plugin import Node
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.plugin import SKIP, CycleState
 
-from .scheduler_objects import Case, Runner, answer, framework, make, pod_info
+from .scheduler_objects import Case, Runner, answer, filtered, framework, make, pod_info
 
 
 def _prefilter(case: Case) -> Mapping[str, Any]:
@@ -47,13 +47,7 @@ def _prefilter(case: Case) -> Mapping[str, Any]:
 
 def _filter(case: Case) -> Mapping[str, Any]:
     whole = framework(case)
-    snapshot, state, pod, plugin = whole.snapshot(), CycleState(), pod_info(case["pod"]), make(case, whole)
-    found = plugin.pre_filter(state, pod, snapshot)
-    if isinstance(found, Refusal) or found is SKIP:
-        return answer(found if isinstance(found, Refusal) else None)
-    filtered = plugin.filter(state, pod, snapshot, np.arange(snapshot.size))
-    rows = np.flatnonzero(~filtered.passed)
-    return answer(filtered.explain(int(rows[0])) if len(rows) else None)
+    return filtered(make(case, whole), case, whole.snapshot())
 
 
 def _score(case: Case) -> Mapping[str, Any]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework
 
 Case = Mapping[str, Any]
@@ -50,3 +54,14 @@ def answer(refusal: Refusal | None) -> dict[str, Any]:
     if refusal is None:
         return {"status": "Success"}
     return {"status": _STATUSES[refusal.code], "reason": refusal.message}
+
+
+def filtered(plugin: Any, case: Case, snapshot: Snapshot) -> Mapping[str, Any]:
+    """Return the result of a plugin's preFilter and filter on the nodes of a case: success, or the first refusal."""
+    state, pod = CycleState(), pod_info(case["pod"])
+    found = plugin.pre_filter(state, pod, snapshot)
+    if isinstance(found, Refusal) or found is SKIP:
+        return answer(found if isinstance(found, Refusal) else None)
+    result = plugin.filter(state, pod, snapshot, np.arange(snapshot.size))
+    rows = np.flatnonzero(~result.passed)
+    return answer(result.explain(int(rows[0])) if len(rows) else None)
