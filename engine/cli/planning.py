@@ -1,4 +1,4 @@
-"""`--dry-run` of `promote` and `rollback`: what a server says that it would do, as the console shows it."""
+"""The dry run of `promote` and `rollback`: what each server would change, in the words of the console."""
 
 from __future__ import annotations
 

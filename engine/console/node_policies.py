@@ -21,7 +21,7 @@ _SCHEDULING: Final = frozenset((Point.FILTER, Point.PRE_FILTER, Point.SCORE))
 
 
 def node_policies(state: ConsoleState, name: str) -> NodePolicies:
-    """Return the results of each policy for a node, beginning with the policies that have some.
+    """Return the results of each policy for a node; policies that refuse pods there come first.
 
     Raises:
         UnknownNameError: there is no such node.
@@ -49,7 +49,7 @@ def node_policies(state: ConsoleState, name: str) -> NodePolicies:
 
 
 @dataclass(slots=True)
-class _Opinions:
+class _Results:
     refused: int = 0
     pods: int = 0
     total: float = 0.0
@@ -58,7 +58,7 @@ class _Opinions:
 
 
 def _decides(plugin: Plugin, verdicts: tuple[Verdict, ...]) -> bool:
-    """Return whether a plugin has a part in any decision: one that skips every pod has nothing to say."""
+    """Return whether a plugin has a part in any decision; a plugin that skips every pod has none."""
     return any(
         (verdict.refusal is not None and verdict.refusal[0] == plugin.name)
         or any(step.plugin == plugin.name for step in verdict.filters)
@@ -66,7 +66,7 @@ def _decides(plugin: Plugin, verdicts: tuple[Verdict, ...]) -> bool:
 
 
 def _of_scheduling(plugin: Plugin, verdicts: tuple[Verdict, ...], row: int) -> NodePolicy:
-    found = _Opinions()
+    found = _Results()
     for verdict in verdicts:
         found.pods += 1
         if verdict.refusal is not None and verdict.refusal[0] == plugin.name:

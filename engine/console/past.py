@@ -1,4 +1,4 @@
-"""`Past`: the flight recording that the console shows: its timeline, and the state of the console at its moments.
+"""The flight recording that the console shows: its timeline, and the state of the console at any time of it.
 
 A thread reads the recording from its beginning, and goes on while it is written. Moments are read by the thread that
 needs them, from the nearest checkpoint, so that none waits for the timeline.
@@ -34,9 +34,9 @@ from .state import ConsoleState, UnknownNameError
 LAST: Final = 2**62
 """After all times of recordings, in nanoseconds since the epoch."""
 PAST_TIMES: Final = 4
-"""The time that a view of the past may take, in times of another view's."""
+"""The factor by which a view of the past may take longer than another view."""
 _PAUSE_S: Final = 2.0
-"""The time after which more is looked for in a recording that was read to its end."""
+"""The pause between two attempts to read on, at the end of a recording that may still be written."""
 _BATCH: Final = 500
 _STATES: Final = 4
 _MOST_EXPIRY_S: Final = 1_000_000_000
@@ -96,7 +96,9 @@ class Past:
         return self._moments.decision_about(key, time, Deadline.poll)
 
     def state_at(self, time: int, policies: PolicySet) -> ConsoleState:
-        """Return the console's state at a time: the recorded cluster under these policies. Cached for the last times.
+        """Return the console's state at a time: the recorded cluster under these policies.
+
+        The states of the last few times are cached.
 
         Raises:
             PolicyError: nothing is recorded of that time, or the policies read what was not recorded.
@@ -105,7 +107,7 @@ class Past:
         written = self._written_until(time)
         known = self._states.get(time)
         if known is None or known.state.policies is not policies or known.written not in (None, written):
-            # Both are read before the moment: what is written meanwhile makes it older, and never newer.
+            # The size is read before the state: if the segment grows meanwhile, the next call reads the state again.
             known = self._states[time] = _Cached(state_of(self.moment(time), policies, time, name=str(self.directory)),
                                                  written)
             while len(self._states) > _STATES:

@@ -79,9 +79,10 @@ class ViewThread:
         return web.Response(body=body, content_type="application/json", charset="utf-8")
 
     def change(self, change: Callable[[ConsoleState], ConsoleState | None]) -> Future[None]:
-        """Let the thread replace the state, between two views, by the result of a function, which may be the same one.
+        """Let the thread call a function with the state, between two views, and use the state that it returns.
 
-        All views are computed anew afterwards, unless the function raises, or returns None as nothing has changed.
+        That may be the same one, with another content: shared views are computed again in any case. If the function
+        returns None, nothing has changed; if it raises, the state stays.
         """
         def run() -> None:
             before = self.state

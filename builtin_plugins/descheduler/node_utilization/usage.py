@@ -156,7 +156,7 @@ class Sampled:
 
 
 def reads_of(args: Mapping[str, Any]) -> tuple[Read, ...]:
-    """Return the kinds with the measurements that the source of usage in the arguments reads."""
+    """Return the kinds of metrics.k8s.io, if the arguments name it as the source of usage; else none."""
     metrics = args.get("metricsUtilization") or {}
     if not metrics or metrics.get("source") == "Prometheus":
         return ()

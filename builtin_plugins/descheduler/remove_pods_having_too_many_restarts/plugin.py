@@ -32,7 +32,7 @@ def _restarted(pods: tuple[PodInfo, ...]) -> tuple[PodInfo, ...]:
 
 
 class RemovePodsHavingTooManyRestarts:
-    """Evicts pods of any phase from the threshold of restarts on; on each node those with the most restarts first."""
+    """Evicts pods of any phase that restarted as often as the threshold or more; per node the most restarted first."""
 
     name = "RemovePodsHavingTooManyRestarts"
     restarts_pods = True

@@ -100,12 +100,12 @@ class NodeDomains:
     """The nodes of one call by the values of one label."""
 
     codes: NDArray[np.intp]
-    """By row, the place of the node's domain in `values`; -1 without one, and for nodes of no concern."""
+    """By row, the place of the node's domain in `values`; -1 without one, and for nodes of other rows."""
     values: tuple[str, ...]
 
 
 class Topologies:
-    """The domains of the nodes at `rows`; found once per label, and once for pods with equal constraints."""
+    """The domains of the nodes at `rows`, computed once per label."""
 
     def __init__(self, snapshot: Snapshot, rows: Rows) -> None:
         self._snapshot = snapshot
@@ -114,8 +114,9 @@ class Topologies:
         self._topologies: dict[str, NodeDomains] = {}
 
     def domains(self, constraint: SpreadConstraint, places: Positions) -> PodsByDomain:
-        """Return the pods at these places by domain: empty domains of nodes that the policies include, and all domains
-        with a pod.
+        """Return the pods at these places by domain.
+
+        An empty domain is among them if the policies of the constraint include one of its nodes.
         """
         topology = self._topology(constraint.topology_key)
         codes = topology.codes[self._rows[self._includes(constraint)]]
@@ -182,10 +183,10 @@ class PodsByDomain:
 
 
 def sort_pods(pods: Iterable[PodInfo], is_evictable: Callable[[PodInfo], bool]) -> list[PodInfo]:
-    """Return a domain's pods, the last of which go first.
+    """Return a domain's pods in the reverse order of eviction: the last one leaves first.
 
-    Pods that may not be evicted, then those with a node selector or node affinity, then the others; each by ascending
-    priority, so that among equal pods those of the highest priority go first, as in Kubernetes' descheduler.
+    Pods that must not be evicted come first, then pods with a node selector or node affinity, then the others. In each
+    group the priority ascends: the pod of the highest priority leaves first, as in Kubernetes' descheduler.
     """
     return sorted(pods, key=lambda pod: fact_of(pod, _rank) if is_evictable(pod) else (0, 0))
 

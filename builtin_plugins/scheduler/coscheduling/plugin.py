@@ -72,7 +72,7 @@ class GangCycle:
 
 
 class RootCause:
-    """The key of the cycle state for whether the pod itself caused the failure, not another one of its gang."""
+    """The key of the cycle state for a bool: False if another pod of the gang caused the failure."""
 
 
 class NetworkOrder:
@@ -271,7 +271,7 @@ class Coscheduling:
         return None
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        """Prefer the first nodes in that order: the first has 100, the last 0."""
+        """Prefer nodes by their closeness to the other members: the closest has 100, the last one 0."""
         values = np.zeros(snapshot.size, np.int64)
         order: list[int] = state.get(NetworkOrder, [])
         for place, row in enumerate(order):

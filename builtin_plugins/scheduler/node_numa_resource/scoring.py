@@ -50,6 +50,7 @@ class NumaScorer:
         if len(special):
             policy, bind, valid, _, _, node_ratio = topologies.numbers[special].T
             binding = request.binding(bind)
+            # 0 where CPUs would be bound, but are unknown or requested in parts, and where the ratio is malformed.
             nothing = (binding & (valid == 0)) | np.isnan(node_ratio)
             if not request.bind and request.milli_cpu % 1000:
                 nothing |= binding
@@ -68,7 +69,7 @@ class NumaScorer:
         return Scores(values)
 
     def _node_scores(self, request: NumaRequest, snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
-        """Return the scores of whole nodes, to be written."""
+        """Return the scores of whole nodes, in an array that the caller may change."""
         return self._whole.of(
             snapshot, request.kind, lambda view, some: self._whole_scores(request, view, some), rows=rows,
         ).copy()

@@ -58,7 +58,7 @@ class PreAllocation:
         )
 
     def problem(self, args: ReservationArgs) -> Refusal | None:
-        """Return why this cannot be done at all."""
+        """Return the refusal of all nodes, if the policy cannot be carried out; else None."""
         if self.info.policy != RESTRICTED:
             return Refusal("pre-allocation", UNSUPPORTED, Code.UNRESOLVABLE)
         if self.cluster_mode and not args.cluster_mode:
@@ -131,7 +131,7 @@ class PreAllocation:
         self, view: NodeView, candidates: Sequence[PodInfo], args: ReservationArgs, of_node: dict[str, None],
         of_reservation: list[str], allows: Callable[[PodInfo], Refusal | None],
     ) -> list[PodInfo]:
-        """Return the best of the pods that would do; empty where none does."""
+        """Return the best of the pods that are enough alone, in a list; empty if there is none."""
         usable: list[PodInfo] = []
         for pod in candidates:
             if not shares_names(pod.requests, self.info.allocatable):
@@ -153,7 +153,7 @@ class PreAllocation:
         self, view: NodeView, candidates: Sequence[PodInfo], args: ReservationArgs, of_node: dict[str, None],
         of_reservation: list[str], allows: Callable[[PodInfo], Refusal | None],
     ) -> list[PodInfo]:
-        """Return the first pods that are enough together; empty where they are not."""
+        """Return the first candidates that are enough together; empty if all of them are not."""
         chosen: list[PodInfo] = []
         total = ResourceList()
         for pod in candidates:

@@ -24,7 +24,7 @@ class HostDevice:
     type: str
     minor: int
     name: str
-    """As the kernel names it: `card0`, `mlx5_0`; the address if there is no other."""
+    """The name that the kernel gives it, such as `card0` or `mlx5_0`; the address if it gives none."""
     address: str
     """On PCI, such as `0000:3b:00.0`; empty if it is on another bus."""
     driver: str

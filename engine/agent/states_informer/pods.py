@@ -28,7 +28,7 @@ _OWN: Final = field_paths(
     "status.{allocatedResources,conditions,phase,qosClass,resources,startTime}",
     f"status.containerStatuses.{_STATUS}", f"status.initContainerStatuses.{_STATUS}",
 )
-"""Containers without images, environment, probes and mounts: most of a pod's JSON."""
+"""The fields that the agent itself reads. Images, environment, probes and mounts, most of the JSON, are not read."""
 
 _ACTIVE_PHASES: Final = (None, "Pending", "Running")
 
@@ -40,7 +40,7 @@ def is_active(pod: PodInfo) -> bool:
 
 
 def pod_projection(reads: FieldSets) -> Projection:
-    """Return the fields of pods that strategies, reports and these plugins read; `reads` are those of plugins."""
+    """Return the fields of pods that the agent decodes: its own, and `reads`, those of plugins."""
     more = reads.get("Pod", frozenset())
     cluster = next(each.fields for each in CLUSTER_READS if each.kind == "Pod")
     if more is None:
@@ -55,7 +55,7 @@ class PodReader:
 
     projection: Projection
     mirrors: bool = False
-    """True if static pods are mirrors, as the API server has them: their control groups have another UID."""
+    """True if pods come from the API server, where a static pod is a mirror: its control groups have another UID."""
     faults: dict[str, str] = field(default_factory=dict)
     """The error of each pod that could not be read in its last version, by `namespace/name`."""
     _parts: PartPool = field(default_factory=lambda: PartPool(4096))
@@ -63,7 +63,7 @@ class PodReader:
     """The pods of the last list by the hash of their JSON: most have not changed since."""
 
     def use(self, projection: Projection) -> bool:
-        """Decode these fields besides from now on; return whether some are new: then all pods are to be read again."""
+        """Decode these fields too; return True if some are new, so that all pods must be read again."""
         if self.projection.covers(projection):
             return False
         self.projection |= projection
@@ -89,7 +89,10 @@ class PodReader:
     def read_all(
         self, raws: Iterable[msgspec.Raw], known: Mapping[str, PodInfo], *, whole: bool = True,
     ) -> dict[str, PodInfo]:
-        """Return pods by key; of one that cannot be read, the last state that could. `whole`: these are all pods."""
+        """Return pods by key, and in place of a pod that cannot be read its last readable state.
+
+        With `whole`, `raws` are all pods of the node.
+        """
         found: dict[str, PodInfo] = {}
         faults: dict[str, str] = {}
         read: dict[int, PodInfo] = {}
@@ -109,8 +112,8 @@ class PodReader:
             read[content] = pod
         if whole:
             self._read = read
-        kept = {} if whole else {key: fault for key, fault in self.faults.items() if key not in found}
-        self.faults = kept | faults
+        others = {} if whole else {key: fault for key, fault in self.faults.items() if key not in found}
+        self.faults = others | faults
         return found
 
 

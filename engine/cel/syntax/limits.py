@@ -11,7 +11,7 @@ class ExpressionLimits:
 
     characters: int = 100_000
     depth: int = 120
-    """Deepest nesting, definitions that it reads included: later stages recurse, up to four calls per level."""
+    """The deepest nesting, with that of definitions that are read. Later stages recurse, up to four calls per level."""
     nodes: int = 20_000
     comprehensions: int = 4
     """Deepest nesting of comprehensions."""

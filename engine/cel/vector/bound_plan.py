@@ -1,4 +1,4 @@
-"""Bound plans: plans with their CONSTANT and DECISION values, whose only inputs are numeric columns."""
+"""Bound plans: plans that have their CONSTANT and DECISION values, so that numeric columns are their only inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .vectors import Vector
 
 
 class SelectedRows:
-    """Rows (of no overlay) of one frame, and the bound plans that were computed for them, each once."""
+    """Rows of one frame, which is no overlay. Each bound plan is computed once for them."""
 
     __slots__ = ("frame", "plans", "rows", "scratch")
 
@@ -34,7 +34,7 @@ class BoundColumn(Protocol):
 
 
 class BoundPlan:
-    """A generated function with all of its arguments but numeric columns.
+    """A generated function of which all arguments are known, but for the numeric columns.
 
     It references no frame, and is valid in all frames with the same CONSTANT and DECISION values.
     """
@@ -45,7 +45,7 @@ class BoundPlan:
         self, fused: Fused, kind: str, given: list[Any], inputs: Sequence[tuple[int, BoundColumn]], *,
         doubles: bool,
     ) -> None:
-        """`inputs` are the columns, each with the place in `given` of its values, lowest and highest."""
+        """`inputs` are the columns with their places in `given`, where the values go, then their lowest and highest."""
         self._fused = fused
         self._kind = kind
         self._given = given

@@ -33,18 +33,19 @@ class Dependencies:
     always: frozenset[Path]
     """The paths of the node that are read for every pod."""
     evaluator_of: Callable[[NodeFrame], RowEvaluator | None]
-    """Returns the row evaluator for all pods whose values at `of_pod` are those of a frame; None if there is none."""
+    """Returns the row evaluator of all pods with the values at `of_pod` that a frame has; None if there is none."""
     stable_for_shape: bool
     """True if a pod's shape alone decides its cache key."""
     refusal: Refusal | None = None
-    """The refusal of each refused row, without values, if the document has one rule in fixed words."""
+    """The refusal that all refused rows share, without values, if the document has one rule with a fixed message."""
     cache_keys: dict[Hashable, CacheKey | None] = field(default_factory=dict)
     """The computed cache keys, by the pod's values at `of_pod`."""
 
     def cache_key(self, key: Hashable, frame: NodeFrame) -> CacheKey | None:
         """Return the cache key of pods with these values at `of_pod`; None if the results depend on the time too.
 
-        The pod's values may decide an expression before it reads the age of a metric: then it does not depend on it.
+        The pod's values may decide an expression before it reads the age of a metric: its result does not depend on the
+        time then.
         """
         paths = self.always.union(*(plan_of(program.checked).reads(frame) for program in self.programs))
         if any(path[0] == "metricAge" or path == ("nodeInfo",) for path in paths):

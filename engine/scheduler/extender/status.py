@@ -14,7 +14,9 @@ from .loaded import Loaded
 
 
 def status_of(loaded: Loaded, pod: str | None = None, *, binder: Daemons | None = None) -> dict[str, Any]:
-    """Return the extender's status and its last decisions, newest first; of one `pod` with all exact totals.
+    """Return the extender's status and its last decisions, newest first.
+
+    With `pod`, only decisions about that pod are among them, with the exact totals of all nodes.
 
     `binder` are the threads of /bind.
     """

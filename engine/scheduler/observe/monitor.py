@@ -1,6 +1,6 @@
 """Monitor of long attempts: a decision that hangs is logged and counted while it hangs.
 
-As Koordinator `pkg/scheduler/frameworkext/scheduler_monitor.go`.
+The behaviour is Koordinator's (`pkg/scheduler/frameworkext/scheduler_monitor.go`).
 """
 
 from __future__ import annotations
