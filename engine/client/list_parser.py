@@ -17,6 +17,8 @@ _SPACE: Final = b" \t\r\n"
 _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 _INVALID: Final = re.compile(r"malformed: .* \(byte (\d+)\)")
 _LONGEST_ESCAPE: Final = len(r"\ud83d\ude00")
+_ALIKE: Final = len('{"metadata":')
+"""Bytes with which the objects of a list begin alike, at most."""
 _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 _KEYS: Final = msgspec.json.Decoder(str)
 
@@ -48,6 +50,8 @@ class ListParser:
         self._state: _State = "start"
         self._key = ""
         self._empty = True
+        self._between = b""
+        """The end of an object and the beginning of the next one, if that begins as the first one; empty before."""
 
     def feed(self, chunk: bytes) -> list[msgspec.Raw]:
         """Return the objects that are complete with this piece, each a copy of its JSON."""
@@ -98,7 +102,7 @@ class ListParser:
             case "item" if char == b"]" and self._empty:
                 return self._punctuation(place, char, {b"]": "comma"})
             case "item":
-                return self._read_item(place, char, found)
+                return self._read_alike(place, found) or self._read_item(place, char, found)
             case "between":
                 return self._punctuation(place, char, {b",": "item", b"]": "comma"})
             case _:
@@ -133,6 +137,25 @@ class ListParser:
         self._state = "comma"
         return end
 
+    def _read_alike(self, place: int, found: list[msgspec.Raw]) -> int | None:
+        """Read the objects that are followed by one that begins as the first of the list did; return the place of the
+        next, None if there were none.
+
+        Servers write all objects of a list alike, and to look for the next one takes less time than the decoder's
+        error does. What looks like it may be inside of an object, but then the text before it is not JSON.
+        """
+        if not self._between:
+            return None
+        began, buffer = place, self._buffer
+        while (end := buffer.find(self._between, place)) >= 0:
+            text = buffer[place:end + 1]
+            try:
+                found.append(_RAW.decode(text))
+            except (msgspec.DecodeError, RecursionError):
+                break
+            place = end + 2
+        return place if place > began else None
+
     def _read_item(self, place: int, char: bytes, found: list[msgspec.Raw]) -> int | None:
         if char != b"{":
             raise ValueError("an item of the list is not an object")
@@ -140,6 +163,7 @@ class ListParser:
         if end is None:
             return None
         found.append(msgspec.Raw(self._buffer[place:end]))
+        self._between = self._between or b"}," + self._buffer[place:min(end, place + _ALIKE)]
         self._state = "between"
         self._empty = False
         return end

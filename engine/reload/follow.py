@@ -94,7 +94,9 @@ class PolicyFollower:
             if source.deliver(changes):
                 self._changed()
 
-        return Informer(self._transport, resource, deliver, namespace=namespace, field_selector=selector)
+        # They are few, and a stream has the newest ones, where the first list may come from an old cache.
+        return Informer(self._transport, resource, deliver, namespace=namespace, field_selector=selector,
+                        streaming=True)
 
     async def _take_part(self, settings: LeaseSettings) -> None:
         while True:

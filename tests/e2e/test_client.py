@@ -49,8 +49,7 @@ def test_an_informer_follows_objects_through_a_restart_and_a_pause_of_the_api_se
             informer = Informer(transport, NAMESPACES, names.deliver)
             task = asyncio.create_task(informer.run())
             await names.until("kube-system")
-            await until(lambda: informer.view.synced)
-            assert (informer.view.lists, informer.view.watches) == (1, 1)
+            await until(lambda: (informer.view.lists, informer.view.watches) == (1, 1))
             await asyncio.to_thread(create, plane, "first")
             await names.until("first")
 

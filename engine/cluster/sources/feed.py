@@ -96,8 +96,8 @@ class Feed:
 
     def __init__(
         self, io: IoThread, transport: Transport, reads: FieldSets, *, wake: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time, streaming: bool = True,
-        resources: Mapping[str, ApiResource] = BY_KIND,
+        clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time,
+        streaming: bool | None = None, resources: Mapping[str, ApiResource] = BY_KIND,
         revise: Callable[[dict[str, Any]], dict[str, Any]] = lambda item: item, finished_pods: bool = False,
     ) -> None:
         """`reads` are the fields of each kind, see `kinds.fields_read`; kinds without an entry are not followed.
@@ -105,7 +105,8 @@ class Feed:
         `transport` belongs to the loop of `io`. `wake` is called there after changes arrived, and must not block.
         `revise` is called in the owner's thread with each object that is applied, and returns what the cluster gets.
         `clock` measures intervals and `now` is this machine's time, both in seconds. With `finished_pods` all pods are
-        followed; without, those that have succeeded or failed only as members of PodGroups.
+        followed; without, those that have succeeded or failed only as members of PodGroups. `streaming` is as in
+        `Informer`.
         """
         self._io = io
         self._transport = transport

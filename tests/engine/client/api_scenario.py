@@ -150,7 +150,7 @@ async def _streamed(transport: Transport, writer: ClusterWriter, pod: ObjectRefe
         phases.append([])
         listed.set()
 
-    following = asyncio.create_task(Informer(transport, PODS, deliver, listed=end_list).run())
+    following = asyncio.create_task(Informer(transport, PODS, deliver, listed=end_list, streaming=True).run())
     try:
         async with asyncio.timeout(60):
             await listed.wait()

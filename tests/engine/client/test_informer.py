@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -48,7 +48,8 @@ class Seen(list[tuple[Any, ...]]):
 
 
 @asynccontextmanager
-async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool = False, delays: list[float] | None = None,
+async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool | None = False,
+                   delays: list[float] | None = None,
                    resource: ApiResource = PODS, **more: Any) -> AsyncIterator[Informer]:
     """Run an informer by whose clock each watch ends in the instant in which it began."""
     recorded_delays, sleep = recorded()
@@ -208,6 +209,51 @@ def test_after_a_streamed_list_that_breaks_the_next_is_none_older_than_what_was_
     asyncio.run(run())
 
 
+def _cut_off(version: int, item: Mapping[str, Any]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Return an answer that is the beginning of a list, with one object, before the connection ends."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(json.dumps(
+            {"metadata": {"resourceVersion": str(version)}, "items": [item, {}]}).encode().removesuffix(b", {}]}"))
+        await response.write(b",")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    return answer
+
+
+@pytest.mark.parametrize(("streaming", "streamed"), [(None, True), (False, False)])
+def test_a_list_that_breaks_while_it_arrives_is_streamed_where_that_is_permitted(
+    streaming: bool | None, streamed: bool,
+):
+    async def run() -> None:
+        seen = Seen()
+        again = watched(("ADDED", pod("b", 6)), bookmark(9, initial_end=True)) if streamed else pods(9, pod("b", 6))
+        async with api_server(_cut_off(9, pod("a", 5)), again, watched()) as fake, \
+                informer(fake, seen, streaming=streaming) as made:
+            await until(lambda: made.view.lists == 1)
+        first, second, *_ = fake.queries
+        assert first == {"resourceVersion": "0", "limit": "500"}
+        assert ("sendInitialEvents" in second, second["resourceVersion"]) == (streamed, "5")
+        assert seen == [("a", "5", False, None), ("b", "6", False, None), ("a", None, True, None)]
+
+    asyncio.run(run())
+
+
+def test_a_list_that_no_connection_was_made_for_is_not_streamed():
+    async def run() -> None:
+        seen = Seen()
+        async with api_server(refused(500), pods(9, pod("a", 5)), watched()) as fake, \
+                informer(fake, seen, streaming=None) as made:
+            await until(lambda: made.view.lists == 1)
+        assert all("sendInitialEvents" not in query for query in fake.queries)
+
+    asyncio.run(run())
+
+
 class _Chunks(Transport):
     """A transport whose first watch is answered with these bytes, and each later one never."""
 
@@ -235,7 +281,8 @@ def test_new_objects_that_arrive_together_are_delivered_together_and_in_order_wi
     async def run() -> None:
         delivered: list[list[str]] = []
         transport = _Chunks(a + odd + b[:20], b[20:] + gone, b"\n", c + end + changed + d)
-        made = Informer(transport, PODS, lambda changes: delivered.append([each.name for each in changes]))
+        made = Informer(transport, PODS, lambda changes: delivered.append([each.name for each in changes]),
+                        streaming=True)
         task = asyncio.create_task(made.run())
         await until(lambda: delivered and delivered[-1] == ["d"])
         task.cancel()
@@ -254,7 +301,7 @@ def test_a_frame_that_breaks_a_streamed_list_takes_nothing_from_those_before_it(
     async def run() -> None:
         delivered: list[list[str]] = []
         made = Informer(_Chunks(_frame("ADDED", pod("a", 1)) + _frame("ADDED", pod("b", 2)) + last), PODS,
-                        lambda changes: delivered.append([each.name for each in changes]))
+                        lambda changes: delivered.append([each.name for each in changes]), streaming=True)
         task = asyncio.create_task(made.run())
         await until(lambda: made.view.fault)
         task.cancel()

@@ -37,6 +37,24 @@ def test_a_list_is_split_as_it_is_decoded_whole(items: Any, order: list[str], mo
     assert parsed(pieces) == (items, "7", "x")
 
 
+ALIKE = st.lists(st.fixed_dictionaries({"metadata": st.fixed_dictionaries({"name": JSON})}, optional={
+    "templates": st.lists(st.fixed_dictionaries({"metadata": JSON}), max_size=4), "text": st.just('},{"metadata":'),
+    "spec": JSON}), max_size=8)
+
+
+@given(ALIKE, st.data())
+def test_objects_that_begin_alike_are_told_from_what_they_hold(items: Any, data: Any):
+    text = json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}, separators=(",", ":")).encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert parsed(pieces) == (items, "7", None)
+
+
+def test_an_object_among_such_that_begin_alike_must_be_one():
+    with pytest.raises(ValueError, match=r"\w"):
+        parsed([b'{"metadata":{},"items":[{"metadata":{}},{"metadata":{},},{"metadata":{}}]}'])
+
+
 def test_a_list_without_items_is_empty():
     assert parsed([b'{"metadata":{"resourceVersion":"7"},"items":null}\n']) == ([], "7", None)
     assert parsed([b'{"metadata":{"resourceVersion":"7"}}']) == ([], "7", None)
