@@ -302,7 +302,12 @@ class LeaderElector:
         """Free the Lease if it is this process's; a request that was cut off may have changed it, so it is read."""
         try:
             async with asyncio.timeout(self.settings.request_s * 2):
-                self._observe(await self._request("GET", self._path))
+                try:
+                    self._observe(await self._request("GET", self._path))
+                except ApiError as error:
+                    if error.code != 404:
+                        raise
+                    return  # the request that was cut off has not created it
                 spec = self._spec()
                 if spec.get("holderIdentity") != self.settings.identity:
                     return

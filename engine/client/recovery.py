@@ -11,6 +11,10 @@ from typing import Final
 from .pacing import Backoff
 
 _SPREAD_S: Final = 0.8
+_WELL_S: Final = 10.0
+"""Seconds without a further failure after which the next one begins another outage."""
+_LATE_S: Final = 30.0
+"""The delay of an outage's back-off from which on only those of the paths count, which are as long by then."""
 
 
 class ServerRecovery:
@@ -19,7 +23,12 @@ class ServerRecovery:
     After an outage each of them would go on with its own back-off, the last one up to a minute after the server came
     back, and a process that needs all kinds would wait for that one. Here the first path that is answered again after
     a failure ends the pauses of all. Such ends are paced by a back-off of their own, so that a server that fails and
-    answers by turns gets no more than about twice the requests. Belongs to one event loop.
+    answers by turns gets no more than about twice the requests.
+
+    Their own back-offs stay long for two minutes, in which another outage may begin. For it they share a back-off that
+    begins anew: each failure takes its next delay, so that one path is soon requested again, and few are often.
+
+    Belongs to one event loop.
     """
 
     def __init__(
@@ -29,6 +38,10 @@ class ServerRecovery:
         self._clock = clock
         self._jitter = jitter
         self._backoff = Backoff(clock=clock, jitter=jitter)
+        self._outage = Backoff(clock=clock, jitter=jitter)
+        """Of this outage, for all paths together."""
+        self._failed_at = float("-inf")
+        """The time at which a path that had been answered failed last."""
         self._failed: set[str] = set()
         """The paths that were not answered well since their last failure."""
         self._pauses: set[asyncio.Future[float]] = set()
@@ -39,9 +52,17 @@ class ServerRecovery:
         """The earliest time at which pauses end together again."""
 
     async def pause(self, path: str, seconds: float, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Sleep after a failure of a request for `path`, or until the server has recovered."""
-        self._failed.add(path)
-        deadline = self._clock() + seconds
+        """Sleep after a failure of a request for `path`, at most so long, or until the server has recovered."""
+        now = self._clock()
+        if path not in self._failed:
+            if now - self._failed_at >= _WELL_S:
+                self._outage = Backoff(clock=self._clock, jitter=self._jitter)
+            self._failed_at = now
+            self._failed.add(path)
+        delay = self._outage.next()
+        if delay < _LATE_S:
+            seconds = min(seconds, delay)
+        deadline = now + seconds
         recovered: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         sleeping = asyncio.ensure_future(sleep(seconds))
         self._pauses.add(recovered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -347,6 +348,30 @@ def test_an_acquisition_that_is_cut_off_by_a_stop_is_released():
 
     asyncio.run(run())
     assert [spec["holderIdentity"] for _, spec in leases.written] == ["a", ""]
+
+
+def test_a_stop_before_there_is_a_lease_is_no_failure(caplog: pytest.LogCaptureFixture):
+    missing = refused(404, "NotFound")
+
+    async def run() -> None:
+        sent = asyncio.Event()
+
+        async def hang(_request: web.Request) -> web.StreamResponse:
+            sent.set()
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+        async with (api_server(missing, hang, missing) as fake, Transport(fake.connection, rate=0) as transport):
+            elector = LeaderElector(transport, settings())
+            task = asyncio.create_task(elector.run())
+            await sent.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert len(fake.requests) == 3  # it did look for the Lease that it may have created
+            assert elector.state.fault == ""
+
+    asyncio.run(run())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_an_answer_that_is_no_lease_is_a_failed_attempt():

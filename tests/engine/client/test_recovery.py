@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -54,7 +55,16 @@ class _Server(Transport):
         super().__init__(Connection("https://127.0.0.1:1"), rate=0, clock=clock)
         self.recovery = ServerRecovery(clock=clock, jitter=random.random)
         self.refused: list[tuple[str, float]] = []
+        self.answered: dict[str, float] = {}
+        """The times at which the paths were answered last."""
         self._refusals = refusals
+        self._cut = asyncio.Event()
+
+    def fail(self, refusals: Mapping[str, tuple[int, float]]) -> None:
+        """End all watches, and refuse these paths from now on."""
+        self._refusals = refusals
+        self._cut.set()
+        self._cut = asyncio.Event()
 
     async def _chunks(self, path: str, query: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
         code, until = self._refusals.get(path, (0, 0.0))
@@ -62,8 +72,10 @@ class _Server(Transport):
             self.refused.append((path, self._clock()))
             raise ApiError(code, Status(code=code))
         self.recovery.answered(path)
+        self.answered[path] = self._clock()
         if "watch" in query:
-            await asyncio.sleep(float(query["timeoutSeconds"]))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._cut.wait(), float(query["timeoutSeconds"]))
             return
         yield msgspec.json.encode({"metadata": {"resourceVersion": "10"}, "items": []})
 
@@ -98,6 +110,29 @@ def test_all_kinds_are_listed_within_a_second_of_the_first_one_after_an_outage(c
         assert listed.keys() == {kind.path() for kind in KINDS}
         assert max(listed.values()) - min(listed.values()) < 0.8
         assert len(set(listed.values())) == len(KINDS)  # not all at the same instant
+
+    _in_virtual_time(run)
+
+
+@pytest.mark.parametrize("well", [15.0, 60.0])
+@pytest.mark.parametrize("outage", [2.0, 5.0])
+def test_a_short_outage_soon_after_a_long_one_is_over_as_soon_as_one_by_itself(outage: float, well: float):
+    async def run(clock: Callable[[], float]) -> None:
+        random = Random(1)
+        server = _Server(clock, random, {kind.path(): (500, 300.0) for kind in KINDS})
+        following = asyncio.create_task(_listed(server, clock, random, 600.0))
+        while len(server.answered) < len(KINDS):
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(well)
+        began, before = clock(), len(server.refused)
+        server.fail({kind.path(): (500, began + outage) for kind in KINDS})
+        await asyncio.sleep(outage + 30.0)
+        late = [at - began - outage for at in server.answered.values()]
+        assert min(late) >= 0
+        assert max(late) < outage + 4.0  # the delay in which the outage ended is at most twice as long as it
+        assert len(server.refused) - before <= len(KINDS) + 4  # no path but one or two is requested in vain again
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
     _in_virtual_time(run)
 
