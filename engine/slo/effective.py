@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from koordpolicy.engine.kubernetes.objects import json_kind
+
 from . import defaults
-from .settings import CPU_BURST, RESOURCE_QOS, SYSTEM, THRESHOLD, MalformedSetting, Setting, decode
+from .settings import APPLICATIONS, CPU_BURST, RESOURCE_QOS, SYSTEM, THRESHOLD, MalformedSetting, Setting, decode
 
 SECTIONS: Final[Mapping[str, Setting]] = {
     "resourceUsedThresholdWithBE": THRESHOLD, "resourceQOSStrategy": RESOURCE_QOS, "cpuBurstStrategy": CPU_BURST,
@@ -82,6 +84,8 @@ def merge_spec(held: Mapping[str, Any] | None, received: Mapping[str, Any] | Non
     """
     if held is None or received is None:
         return None if held is None else _copy(held)
+    if not isinstance(received, Mapping):
+        raise MalformedSetting((), f"must be an object, not {json_kind(received)}")
     found: dict[str, Any] = _copy(held)
     for name, declared in SECTIONS.items():
         try:
@@ -92,8 +96,9 @@ def merge_spec(held: Mapping[str, Any] | None, received: Mapping[str, Any] | Non
     if found.get("extensions") is not None or received.get("extensions") is not None:
         found["extensions"] = overlay(found.get("extensions") or {}, received.get("extensions"))
     found.pop("hostApplications", None)
-    if received.get("hostApplications"):
-        found["hostApplications"] = _copy(received["hostApplications"])
+    applications = decode(APPLICATIONS, received.get("hostApplications"), ("hostApplications",))
+    if applications:
+        found["hostApplications"] = [each or {} for each in applications]  # null is an object without fields
     return found
 
 
