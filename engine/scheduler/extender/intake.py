@@ -17,6 +17,8 @@ from aiohttp import web
 
 from .blocks import WHOLE, Blocks
 
+SMALL_BODY: Final = 64 * 1024
+"""The maximum size of a body that is no call of kube-scheduler with nodes, in bytes."""
 BODY_SECONDS: Final = 10.0
 """The time in which a body must arrive; kube-scheduler's default timeout is 5 s."""
 MOST_ARRIVING: Final = 256

@@ -7,12 +7,11 @@ only moves bytes, so that health checks are answered while decisions are made.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -24,15 +23,7 @@ from koordpolicy.engine.cluster.kinds import Lack, describe
 from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
 from koordpolicy.engine.framework.registry import Plugin
-from koordpolicy.engine.reload.admin import (
-    DENIED,
-    UNAUTHORIZED,
-    AdminRefusal,
-    AdminToken,
-    completed,
-    declined,
-    roll_back,
-)
+from koordpolicy.engine.reload.admin import AdminToken
 from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.daemons import Daemons
 from koordpolicy.engine.serving.endpoints import JSON, OperationEndpoints, in_turns
@@ -43,7 +34,7 @@ from koordpolicy.engine.serving.long_texts import json_blocks
 from koordpolicy.engine.source import PolicyError
 
 from ..status import lacks_of
-from .admin import Wish, changes_of, judge
+from .admin_endpoints import AdminEndpoints
 from .blocks import Blocks
 from .bodies import ExcessiveError, MalformedBody, read_binding
 from .decider import Decider, Stopped
@@ -54,11 +45,12 @@ from .explain_endpoint import (
     answer_explain_request,
     read_explain_request,
 )
-from .intake import DeclinedError, Intake
+from .intake import SMALL_BODY, DeclinedError, Intake
 from .loaded import Loaded
 from .metrics import Metrics
 from .protocol import Verb
-from .services import FLAGS, UnknownPathError, switched
+from .responses import LATER, explain_errors, later, refuse, send
+from .services import UnknownPathError
 from .services import answer as answer_service
 from .status import status_of
 from .watchdog import Overdue, Watchdog, document_of
@@ -90,7 +82,6 @@ _MOST_WAITING: Final = 32
 _BINDINGS_AT_ONCE: Final = 8
 _LACKS_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 60.0
-_SMALL_BODY: Final = 64 * 1024
 
 
 class Server:
@@ -123,9 +114,9 @@ class Server:
         self._load = load
         self._tls = tls
         self._health = health
-        self._token = token
         self._loaded: Loaded | None = None
         self._intake = Intake(max_body, most=2 * max_body)
+        self._admin = AdminEndpoints(token, self._intake, lambda: self._loaded)
         self._waiting = 0
         self._explaining = False
         # Responses for display are built beside the event loop, which moves the bytes of calls; Prometheus
@@ -285,7 +276,7 @@ class Server:
     def _refuse_late(self) -> web.Response | None:
         """Return the response to a call while a decision is overdue; None if the call may wait for its turn."""
         late = self._overdue()
-        return _later(late) if late else None
+        return later(late) if late else None
 
     async def _in_turn(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
         """Run `fn` in the deciding thread and return its result; decline if that takes longer than a decision may."""
@@ -295,7 +286,7 @@ class Server:
             async with asyncio.timeout(budget):
                 return await asyncio.wrap_future(self._decider.assign(what, budget, fn, *arguments))
         except TimeoutError:
-            raise DeclinedError(503, f"no answer within {budget:g} s", **_LATER) from None
+            raise DeclinedError(503, f"no answer within {budget:g} s", **LATER) from None
 
     async def _in_turn_to_the_end(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
         """Run `fn` in the deciding thread and return its result; decline if it does not begin in time.
@@ -308,12 +299,12 @@ class Server:
         result = asyncio.wrap_future(job)
         done, _ = await asyncio.wait((result,), timeout=budget)
         if not done and job.cancel():
-            raise DeclinedError(503, f"no turn within {budget:g} s", **_LATER)
+            raise DeclinedError(503, f"no turn within {budget:g} s", **LATER)
         return await result
 
     def _decline_late(self) -> None:
         if late := self._overdue():
-            raise DeclinedError(503, late, **_LATER)
+            raise DeclinedError(503, late, **LATER)
 
     def _note(self, what: str, fn: Callable[..., None], *arguments: object) -> None:
         """Queue a call of `fn` before all later decisions, without waiting: it records an event that already
@@ -329,7 +320,7 @@ class Server:
 
     @asynccontextmanager
     async def _listening(self, host: str, port: int) -> AsyncIterator[str]:
-        app = web.Application(middlewares=[_explain_errors])
+        app = web.Application(middlewares=[explain_errors])
         app.router.add_post("/filter", self._filter)
         app.router.add_post("/prioritize", self._prioritize)
         if self._binds:
@@ -338,12 +329,10 @@ class Server:
         app.router.add_get("/explain", self._explain)
         app.router.add_post("/explain", self._explain)
         app.router.add_get("/apis/v1/{path:.*}", self._services)
-        app.router.add_put("/debug/flags/{flag}", self._switch)
-        app.router.add_post("/promote", self._promote)
-        app.router.add_post("/rollback", self._roll_back)
+        self._admin.add_to(app)
         async with AsyncExitStack() as open_ports:
             if self._health is not None:
-                probes = web.Application(middlewares=[_explain_errors])
+                probes = web.Application(middlewares=[explain_errors])
                 self._operations.add_to(probes)
                 await open_ports.enter_async_context(serving_apart(probes, *self._health))
             self._operations.add_to(app)
@@ -424,14 +413,14 @@ class Server:
     async def _answer(self, verb: Verb, request: web.Request) -> web.StreamResponse:
         loaded = self._loaded
         if loaded is None:
-            return _refuse(503, "policies and cluster are not loaded yet")
+            return refuse(503, "policies and cluster are not loaded yet")
         if (late := self._refuse_late()) is not None:
             return late
         async with self._intake.body(request, option="--max-body") as body:
             if self._loaded is not loaded:  # the server began to stop while the body arrived
-                return _refuse(503, "the server ends")
+                return refuse(503, "the server ends")
             if self._waiting >= _MOST_WAITING:
-                return _later(f"{self._waiting} calls are waiting already")
+                return later(f"{self._waiting} calls are waiting already")
             self._waiting += 1
             try:
                 answer = await self._decided(loaded, verb, body)
@@ -440,15 +429,15 @@ class Server:
                 if isinstance(body, Blocks):
                     body.clear()
         if answer is None:
-            return _later(f"no decision within {self._decision_seconds:g} s")
+            return later(f"no decision within {self._decision_seconds:g} s")
         if isinstance(answer, MalformedBody):
             self.metrics.malformed(verb)
-            return _refuse(413 if isinstance(answer, ExcessiveError) else 400, str(answer))
+            return refuse(413 if isinstance(answer, ExcessiveError) else 400, str(answer))
         if isinstance(answer, Exception):
             raise answer
         if len(answer) == 1:
             return web.Response(body=answer[0], content_type="application/json")
-        return await _sent(request, answer)
+        return await send(request, answer)
 
     async def _decided(
         self, loaded: Loaded, verb: Verb, body: bytearray | Blocks,
@@ -489,12 +478,12 @@ class Server:
         """Bind a pod, for an extender with a `bindVerb`."""
         loaded = self._loaded
         if loaded is None or loaded.bind is None:
-            return _refuse(503, "policies and cluster are not loaded yet")
-        async with self._intake.small_body(request, _SMALL_BODY) as body:
+            return refuse(503, "policies and cluster are not loaded yet")
+        async with self._intake.small_body(request, SMALL_BODY) as body:
             try:
                 binding = read_binding(body)
             except MalformedBody as error:
-                return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
+                return refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
         placements, fault = loaded.extender.placements, ""
         pod = f"{binding.namespace}/{binding.name}"
         try:
@@ -513,60 +502,6 @@ class Server:
         return web.json_response({"Error": f"koord-policy: {fault}" if fault else ""})
 
     # Administrative changes
-
-    async def _promote(self, request: web.Request) -> web.Response:
-        loaded, data = await self._admitted(request)
-        try:
-            wish = Wish.of(data)
-        except ValueError as error:
-            return _refuse(400, str(error))
-        shadow, facts = loaded.extender.shadow, dict[str, Any]()
-        try:
-            if wish.dry_run:
-                facts = await asyncio.to_thread(changes_of, shadow, loaded.reloader)
-            promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
-            facts |= promotion.facts
-            if wish.dry_run:
-                return web.json_response({"dryRun": True, "path": promotion.path} | facts)
-            record = await completed(promotion.begin(loaded.reloader))
-        except AdminRefusal as refused:
-            if not wish.dry_run:
-                _LOG.info("not promoted: %s", refused)
-            return declined(refused, facts)
-        _LOG.warning("promoted from the shadow: generation %d, %s", record.generation, record.digest)
-        return web.json_response({"promoted": True, "generation": record.generation, "hash": record.digest,
-                                  "path": promotion.path})
-
-    async def _roll_back(self, request: web.Request) -> web.Response:
-        loaded, data = await self._admitted(request)
-        return await roll_back(loaded.reloader, data)
-
-    async def _switch(self, request: web.Request) -> web.Response:
-        loaded, value = await self._admitted(request)
-        scheduler = loaded.extender.scheduler
-        try:
-            scheduler.debug = switched(scheduler.debug, request.match_info["flag"], json.dumps(value).strip('"'))
-        except UnknownPathError as error:
-            return _refuse(404, str(error))
-        except ValueError as error:
-            return _refuse(400, str(error))
-        _LOG.warning("switched on request: %s", scheduler.debug)
-        return web.json_response({letter: getattr(scheduler.debug, name) for letter, (name, _) in FLAGS.items()})
-
-    async def _admitted(self, request: web.Request) -> tuple[Loaded, Any]:
-        """Return the target of an authorized change, and the body."""
-        if self._token is None:
-            raise DeclinedError(403, DENIED)
-        if not await asyncio.to_thread(self._token.fits, request.headers.get("Authorization", "")):
-            raise DeclinedError(401, UNAUTHORIZED, **{"WWW-Authenticate": "Bearer"})
-        if self._loaded is None:
-            raise DeclinedError(503, "policies and cluster are not loaded yet")
-        loaded = self._loaded
-        async with self._intake.small_body(request, _SMALL_BODY) as body:
-            try:
-                return loaded, json.loads(body or b"{}")
-            except (ValueError, RecursionError):
-                raise DeclinedError(400, "the body is not JSON") from None
 
     # Status, explanations and probes
 
@@ -599,7 +534,7 @@ class Server:
     async def _explain(self, request: web.Request) -> web.Response:
         loaded = self._loaded
         if loaded is None:
-            return _refuse(503, "policies and cluster are not loaded yet")
+            return refuse(503, "policies and cluster are not loaded yet")
         try:
             if request.method != "POST":
                 return await self._explained(loaded, await self._made(self._explainer, _read, request.query, None))
@@ -607,18 +542,18 @@ class Server:
                 target = await self._made(self._explainer, _read, request.query, body)
             return await self._explained(loaded, target)
         except RecursionError:
-            return _refuse(400, "the pod is nested too deeply")
+            return refuse(400, "the pod is nested too deeply")
         except UnknownSubjectError as error:
-            return _refuse(404, str(error))
+            return refuse(404, str(error))
         except TooLongError as error:
-            return _refuse(503, str(error))
+            return refuse(503, str(error))
 
     async def _explained(self, loaded: Loaded, target: ExplainRequest | MalformedBody) -> web.Response:
         if isinstance(target, MalformedBody):
-            return _refuse(413 if isinstance(target, ExcessiveError) else 400, str(target))
+            return refuse(413 if isinstance(target, ExcessiveError) else 400, str(target))
         if self._explaining:
             # Decisions wait for each explanation, so only one may run at a time.
-            return _refuse(503, "another explanation is under way: ask again")
+            return refuse(503, "another explanation is under way: ask again")
         self._explaining = True
         try:
             finding = await self._in_turn("explain", partial(
@@ -632,16 +567,16 @@ class Server:
     async def _services(self, request: web.Request) -> web.Response:
         loaded = self._loaded
         if loaded is None:
-            return _refuse(503, "policies and cluster are not loaded yet")
+            return refuse(503, "policies and cluster are not loaded yet")
         try:
             found = await self._in_turn(
                 "a service of a plugin", answer_service, loaded.extender.scheduler, request.path.rstrip("/"),
                 dict(request.query),
             )
         except UnknownPathError as error:
-            return _refuse(404, str(error))
+            return refuse(404, str(error))
         except ValueError as error:
-            return _refuse(400, str(error))
+            return refuse(400, str(error))
         return in_turns(await self._made(self._explainer, lambda: [*json_blocks(found)]), JSON)
 
     async def _status(self, request: web.Request) -> web.Response:
@@ -681,18 +616,6 @@ def _bare(error: MalformedBody) -> MalformedBody:
     return type(error)(*error.args)
 
 
-async def _sent(request: web.Request, parts: list[bytes]) -> web.StreamResponse:
-    """Send a large response, each part freed before the next is sent."""
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    response.content_length = sum(map(len, parts))
-    await response.prepare(request)
-    parts.reverse()
-    while parts:
-        await response.write(parts.pop())
-    await response.write_eof()
-    return response
-
-
 def _read(query: Mapping[str, str], body: bytes | bytearray | Blocks | None) -> ExplainRequest | MalformedBody:
     try:
         return read_explain_request(query, body)
@@ -711,40 +634,3 @@ def _settle(
 
     with suppress(RuntimeError):  # the loop is closed: there is no waiter any more
         loop.call_soon_threadsafe(settle)
-
-
-_LATER: Final = {"Retry-After": "1"}
-
-
-def _later(reason: str) -> web.Response:
-    return _refuse(503, reason, **_LATER)
-
-
-def _refuse(status: int, reason: str, **headers: str) -> web.Response:
-    body = json.dumps({"error": reason}).encode()
-    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
-
-
-@web.middleware
-async def _explain_errors(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> web.StreamResponse:
-    """Answer errors with a reason, without internals."""
-    path = request.path[:100]
-    try:
-        return await handler(request)
-    except web.HTTPNotFound:
-        known = sorted(route.canonical for route in request.app.router.resources())
-        return _refuse(404, f"there is no `{path}`: ask {', '.join(known)}")
-    except web.HTTPMethodNotAllowed as error:
-        allowed = ", ".join(sorted(error.allowed_methods))
-        return _refuse(405, f"`{path}` takes {allowed}, not {request.method[:20]}", Allow=allowed)
-    except DeclinedError as error:
-        return _refuse(error.status, str(error), **error.headers)
-    except web.HTTPException as error:
-        return _refuse(error.status, error.reason)
-    except (asyncio.CancelledError, ConnectionError):
-        raise
-    except Exception:
-        _LOG.exception("answering %s failed", path)
-        return _refuse(500, "an unexpected error, which is in the log")

@@ -19,7 +19,8 @@ from koordpolicy.engine.scheduler.extender import server as serving
 from koordpolicy.engine.scheduler.extender.blocks import BLOCK
 from koordpolicy.engine.scheduler.extender.loaded import Loaded
 from koordpolicy.engine.scheduler.extender.protocol import Verb
-from koordpolicy.engine.scheduler.extender.server import Server, _sent
+from koordpolicy.engine.scheduler.extender.responses import send
+from koordpolicy.engine.scheduler.extender.server import Server
 
 
 class Arriving:
@@ -272,7 +273,7 @@ def test_a_response_in_parts_arrives_as_one():
 
     async def ask():
         app = web.Application()
-        app.router.add_get("/", partial(_sent, parts=parts))
+        app.router.add_get("/", partial(send, parts=parts))
         async with TestServer(app) as server, ClientSession() as session, session.get(server.make_url("/")) as response:
             return response.status, response.content_type, response.content_length, await response.read()
 
