@@ -554,7 +554,10 @@ def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
 def _decoded(text: bytes | bytearray | msgspec.Raw) -> Any:
     """Decode JSON, a large value in several calls."""
     if len(memoryview(text)) <= _LONGEST_VALUE:
-        return strict_json.decode(bytes(text).decode("utf-8"), parse_float=_finite)
+        try:
+            return strict_json.decode(bytes(text).decode("utf-8"), parse_float=_finite)
+        except strict_json.ConstantError as error:  # its place is one in this part of the body
+            raise MalformedBody(f"the body is not JSON: `{error.constant}` is not a number") from None
     kind = bytes(text).lstrip(b" \t\r\n")[:1]
     if kind == b"{":
         members = _members.decode(text)

@@ -47,7 +47,7 @@ def test_whole_nodes_are_filtered_and_prioritized(policies):
         ),
         None,
     ),
-    ("/filter", b'{"NodeNames":[NaN]}', "the body is not JSON: `NaN` is not a number at line 1, column 16"),
+    ("/filter", b'{"NodeNames":[NaN]}', "the body is not JSON: `NaN` is not a number"),
 ])
 def test_a_malformed_body_is_answered_with_400_and_a_reason(client, verb, body, reason):
     status, answer = client("POST", verb, body)
