@@ -16,7 +16,7 @@ from koordpolicy.engine.cel.vector.frame import Codes, Frame, Numbers, Rows, gat
 from .columns import DeviceColumns, Devices, Integers
 from .objects.metrics import NANOSECONDS, Unmeasured, unmeasured
 from .objects.node_rows import NodeRow
-from .objects.pods import NONZERO, PodInfo
+from .objects.pods import NONZERO_PLACES, PodInfo
 from .overlay import NodeChange, override, pod_changes, rows_that_differ
 from .state import NEVER, Cache, ClusterState
 
@@ -24,7 +24,6 @@ __all__ = ["NodeFrame", "Snapshot"]
 
 _UNMEASURED: Final = Unmeasured("no metric of the node, or an expired one")
 _NO_METRIC: Final = Unmeasured("no metric of the node")
-_NONZERO: Final = {name: place for place, name in enumerate(NONZERO)}
 _MOST_CHANGED: Final = 64
 """From this number of changed rows on, an overlay does not go on from what an overlay below has in its cache."""
 _Number = TypeVar("_Number", bound=np.generic)
@@ -112,7 +111,7 @@ class Snapshot:
 
     def nonzero_requested(self, resource: str) -> Integers:
         """Return `requested` as scores count it (see `PodInfo.nonzero`): Kubernetes' NonZeroRequested of all nodes."""
-        place = _NONZERO.get(resource)
+        place = NONZERO_PLACES.get(resource)
         if place is None:
             return self.requested(resource)
         column = self._cluster.nonzero_amounts(place).values
@@ -307,6 +306,8 @@ class NodeFrame:
                 return at.node
             case "requested":
                 return at.requested
+            case "nonZeroRequested":
+                return at.nonzero_requested()
             case "allocatable":
                 return at.allocatable
             case "nodeInfo":
@@ -335,6 +336,8 @@ class NodeFrame:
         match path:
             case ("requested", name) if self._base is not None:
                 return Numbers(self._snapshot.requested(name))
+            case ("nonZeroRequested", name) if self._base is not None:
+                return Numbers(self._snapshot.nonzero_requested(name))
             case ("allocatable", name) if self._base is not None:
                 return Numbers(self._snapshot.allocatable(name))
             case ("nodeInfo", "pods") if self._base is not None:

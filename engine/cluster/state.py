@@ -19,7 +19,7 @@ from .change_log import NO_ROWS, Log, ascending, last_of
 from .columns import AmountColumn, Booleans, DeviceColumns, Integers
 from .objects.metrics import NANOSECONDS, NodeMetric
 from .objects.node_rows import FREE_DEVICES, NodeRow, devices_of, model_of
-from .objects.pods import PodInfo
+from .objects.pods import NONZERO_PLACES, PodInfo
 
 __all__ = ["NEVER", "Cache", "ClusterState"]
 
@@ -224,6 +224,9 @@ class ClusterState:
         match path:
             case ("requested", str(name)):
                 return self.requested_amounts(name)
+            case ("nonZeroRequested", str(name)):
+                place = NONZERO_PLACES.get(name)
+                return self.requested_amounts(name) if place is None else self.nonzero_amounts(place)
             case ("allocatable", str(name)):
                 return self.allocatable_amounts(name)
             case ("nodeInfo", "pods"):
@@ -328,7 +331,7 @@ class ClusterState:
                 return (self._object_logs.setdefault(kind, Log(self.version)),)
             case ("allocatable", *_):
                 return (self.allocatable_log,)
-            case ("requested", *_) | ("nodeInfo", "pods", *_):
+            case ("requested" | "nonZeroRequested", *_) | ("nodeInfo", "pods", *_):
                 return (self.pods_log,)
             case ("nodeInfo", "measured", *_) | ("usage", *_):
                 return (self.metric_log,)

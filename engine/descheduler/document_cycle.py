@@ -42,8 +42,8 @@ T = TypeVar("T")
 _UNMEASURED: Final = Unmeasured("no metric of the pod, or an expired one")
 _MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric"))
 _OF_NODE: Final = frozenset((
-    "node", "nodeInfo", "allocatable", "requested", "usage", "estimated", "metricAge", "nodeMetric", "devices",
-    "aggregates",
+    "node", "nodeInfo", "allocatable", "requested", "nonZeroRequested", "usage", "estimated", "metricAge", "nodeMetric",
+    "devices", "aggregates",
 ))
 
 
@@ -82,6 +82,7 @@ class NodeState:
     name: str
     usage_change: dict[str, int] = field(default_factory=dict)
     requested_change: dict[str, int] = field(default_factory=dict)
+    nonzero_change: dict[str, int] = field(default_factory=dict)
     pods_change: int = 0
 
     @property
@@ -89,13 +90,20 @@ class NodeState:
         """Return whether any pod was moved."""
         return bool(self.pods_change or self.usage_change or self.requested_change)
 
-    def move(self, requests: Mapping[str, int], usage: Mapping[str, int], sign: int) -> None:
+    def move(self, pod: PodInfo, usage: Mapping[str, int], sign: int) -> None:
         """Add a pod's amounts (`sign` 1) or subtract them (-1)."""
         self.pods_change += sign
-        for name, amount in requests.items():
-            self.requested_change[name] = self.requested_change.get(name, 0) + sign * amount
-        for name, amount in usage.items():
-            self.usage_change[name] = self.usage_change.get(name, 0) + sign * amount
+        for change, amounts in (
+            (self.requested_change, pod.requests), (self.nonzero_change, pod.nonzero_requests()),
+            (self.usage_change, usage),
+        ):
+            for name, amount in amounts.items():
+                change[name] = change.get(name, 0) + sign * amount
+
+    def copy(self) -> NodeState:
+        """Return an independent copy."""
+        return NodeState(self.row, self.name, dict(self.usage_change), dict(self.requested_change),
+                         dict(self.nonzero_change), self.pods_change)
 
 
 class DocumentBudget:
@@ -197,9 +205,10 @@ class DocumentCycle:
                 key: max(amount + state.usage_change.get(key, 0), 0) if isinstance(amount, int) else amount
                 for key, amount in changed.items()
             })
-        if name == "requested" and state.requested_change:
+        change = {"requested": state.requested_change, "nonZeroRequested": state.nonzero_change}.get(name)
+        if change:
             changed = dict(value)  # type: ignore[call-overload]
-            for key, amount in state.requested_change.items():
+            for key, amount in change.items():
                 changed[key] = changed.get(key, 0) + amount
             return ResourceList(changed)
         if name == "nodeInfo" and state.pods_change:
@@ -223,7 +232,7 @@ class DocumentCycle:
         state = NodeState(row, self.snapshot.names[row])
         for pod in self.assigned.active(row) if self._leaving else ():
             if pod.key in self._leaving:
-                state.move(pod.requests, self._known_usage(state, pod), -1)
+                state.move(pod, self._known_usage(state, pod), -1)
         return state
 
     def _known_usage(self, state: NodeState, pod: PodInfo) -> Mapping[str, int]:
@@ -320,7 +329,7 @@ class DocumentCycle:
                 return Refusal("nodes.target", "no target node takes it")
             return self._failed("nodes.fit", pod, error, evictor)
         if targets.room is None:
-            target.move(pod.requests, self._known_usage(state, pod), 1)
+            target.move(pod, self._known_usage(state, pod), 1)
             assert self.compiled.target is not None
             if not self.holds(self.compiled.target, target, evictor, "nodes.target"):
                 targets.nodes.remove(target)
@@ -358,10 +367,9 @@ class DocumentCycle:
         """Return whether `until` is true for the node without these pods; false if it fails."""
         program = self.compiled.until
         assert program is not None
-        without = NodeState(state.row, state.name, dict(state.usage_change), dict(state.requested_change),
-                            state.pods_change)
+        without = state.copy()
         for pod in pods:
-            without.move(pod.requests, self._known_usage(state, pod), -1)
+            without.move(pod, self._known_usage(state, pod), -1)
         try:
             return program.evaluate(self.of_node(without)) is True
         except EvaluationError:
@@ -484,7 +492,7 @@ class DocumentCycle:
         if not evictor.evict(pod, "; ".join(messages) or self.chosen_by, rule=self.chosen_by):
             return False
         budget.done(pod)
-        state.move(pod.requests, self._known_usage(state, pod), -1)
+        state.move(pod, self._known_usage(state, pod), -1)
         return True
 
     def _reason(self, rule: Rule, state: NodeState, pod: PodInfo) -> str:

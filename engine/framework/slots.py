@@ -99,6 +99,10 @@ _NODE_OF_CLUSTER: Final = (
     *_node(_ROW),
     *_seen(
         _ROW,
+        ("nonZeroRequested", RESOURCE_LIST.type, (
+            "`requested` as Kubernetes' scores count it: a container that names no cpu or memory counts 100 milli-cores"
+            " or 200 MiB."
+        ), _AMOUNT_UNIT),
         ("estimated", MEASURED_LIST.type, (
             "The measured usage and what pods that it does not show yet are expected to use; an error where nothing was"
             " measured."

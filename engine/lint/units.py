@@ -62,6 +62,7 @@ from .subject import LintSubject, Placed, TextEdit, Violation
 
 _ORIGINS: Final[Mapping[str, Origin]] = {
     "allocatable": Origin.CAPACITY, "usage": Origin.NODE, "requested": Origin.NODE, "estimated": Origin.NODE,
+    "nonZeroRequested": Origin.NODE,
     "nonBestEffortUsage": Origin.NODE, "metricAge": Origin.NODE, "requests": Origin.POD, "limits": Origin.POD,
     "podInfo": Origin.POD, "existingPodInfo": Origin.POD,
 }

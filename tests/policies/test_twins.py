@@ -105,6 +105,10 @@ containers = st.builds(
 sidecars = st.builds(
     lambda each, restart: {**each, **({"restartPolicy": "Always"} if restart else {})}, containers, st.booleans(),
 )
+pod_levels = st.one_of(st.just({}), st.builds(
+    lambda cpu, memory: {"resources": {"requests": {"cpu": f"{cpu}m", "memory": str(memory * MIB)}}},
+    st.sampled_from((100, 2000)), st.sampled_from((1, 2000))))
+"""Amounts of a whole pod, or none."""
 
 
 def make_node(name, its_labels, its_taints, its_images, cpu, memory, gpu):
@@ -132,6 +136,7 @@ def clusters(draw):
     pods = [
         make_pod(
             f"p{place}", draw(st.lists(containers, min_size=1, max_size=2)), f"n{draw(st.integers(0, len(nodes) - 1))}",
+            initContainers=draw(st.lists(sidecars, max_size=2)), **draw(pod_levels),
         )
         for place in range(draw(st.integers(0, 6)))
     ]

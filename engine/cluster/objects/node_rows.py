@@ -83,6 +83,11 @@ class NodeRow:
             None, list(self.nonzero),
         )
 
+    def nonzero_requested(self) -> ResourceList:
+        """Return `requested` with the sums of `nonzero` (Kubernetes' NonZeroRequested)."""
+        of_nonzero = {name: amount for name, amount in zip(NONZERO, self.nonzero, strict=True) if amount}
+        return ResourceList({**self.requested, **of_nonzero})
+
     def set_node(self, node: Mapping[str, Any]) -> None:
         """Replace the node object; the owner updates the derived facts."""
         self.node = node

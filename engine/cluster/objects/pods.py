@@ -27,6 +27,7 @@ _WITHOUT_REFERENCES: Final = 2
 NONZERO: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 * 1024 * 1024}
 """Amounts that scores assume of a container without requests: milli-cores, bytes (Kubernetes' defaults)."""
 
+NONZERO_PLACES: Final[Mapping[str, int]] = {name: place for place, name in enumerate(NONZERO)}
 _NO_EXCESS: Final = (0,) * len(NONZERO)
 _ASSUMED: Final[Mapping[str, Quantity]] = {
     name: Quantity.parse(f"{amount}m" if name == "cpu" else str(amount)) for name, amount in NONZERO.items()
@@ -156,6 +157,10 @@ class PodInfo(_Shaped):
         requests = self.requests
         return tuple([requests[name] + more for name, more in zip(NONZERO, self.excess, strict=True)])
 
+    def nonzero_requests(self) -> Mapping[str, int]:
+        """Return the requests, with those of `nonzero`."""
+        return {**self.requests, **dict(zip(NONZERO, self.nonzero, strict=True))} if any(self.excess) else self.requests
+
     def container_requests(self) -> Mapping[str, int]:
         """Return the requests of a pending pod's containers and overhead, with the amounts of `NONZERO`.
 
@@ -163,7 +168,7 @@ class PodInfo(_Shaped):
         """
         spec = self.object.get("spec") or {}
         if not _pod_level(spec, "requests"):
-            return {**self.requests, **dict(zip(NONZERO, self.nonzero, strict=True))}
+            return self.nonzero_requests()
         return _effective({**spec, "resources": None}, "requests", assumed=_ASSUMED)
 
     def on(self, node_name: str) -> PodInfo:

@@ -423,8 +423,8 @@ class SchedulingLoop:
 _NODES = PathHint(frozenset({("node",)}))
 _KNOWN = frozenset((name,) for name in (
     "pod", "podInfo", "requests", "limits", "params", "variables", "aggregates", "now", "node", "nodeInfo",
-    "nodeMetric", "allocatable", "requested", "usage", "estimated", "metricAge", "devices", "existingPod",
-    "existingPodInfo", "objects",
+    "nodeMetric", "allocatable", "requested", "nonZeroRequested", "usage", "estimated", "metricAge", "devices",
+    "existingPod", "existingPodInfo", "objects",
 ))
 """The first elements of known paths; changes of other paths are not tracked."""
 _MOST_FAILURES = 100

@@ -143,7 +143,7 @@ def _kinds(path: Path) -> tuple[str, ...]:
             return ("Node", "Device")
         case "nodeInfo" if len(path) > 1:
             return ("Node", "NodeMetric")
-        case "requested" | "existingPod" | "existingPodInfo":
+        case "requested" | "nonZeroRequested" | "existingPod" | "existingPodInfo":
             return ("Node", "Pod")
         case "devices":
             return ("Node", "Pod", "Device")

@@ -22,6 +22,9 @@ PROGRAMS = {text: compile_program(text, ENVIRONMENT) for text in (
     "nodeMetric.status.updateTime",
     "allocatable['nvidia.com/gpu'] * 2 + requested['x/y']",
     "!nodeInfo.unschedulable && requests.cpu > 0",
+    "nonZeroRequested.cpu",
+    "nonZeroRequested.memory",
+    "nonZeroRequested['ephemeral-storage']",
 )}
 
 

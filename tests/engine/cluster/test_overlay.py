@@ -2,6 +2,7 @@
 import pytest
 
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 
 from .cluster_objects import answers, info, node, pod
@@ -24,14 +25,34 @@ def test_an_overlay_differs_in_its_rows_only_and_leaves_no_trace():
         snapshot.overlay({"n05": NodeChange(remove=["shop/p"])})
 
 
+def test_expressions_see_what_kubernetes_counts_for_pods_that_request_nothing():
+    silent = pod("silent", on="a")
+    silent["spec"]["containers"] = [{"name": "c"}]
+    cluster = Cluster([node("a"), node("b"), silent, pod("p", on="a", cpu="2")])
+    snapshot = cluster.snapshot()
+    texts = [f"nonZeroRequested{each}" for each in (".cpu", ".memory", "['ephemeral-storage']")]
+
+    def seen(of):
+        return [answers(of, text, info("asking")) for text in texts]
+
+    counted = 2000 + 100, 200 * 2**20 + int(snapshot.requested("memory")[0])
+    assert seen(snapshot) == [[counted[0], 0], [counted[1], 0], [0, 0]]
+    moved = snapshot.overlay({"a": NodeChange(remove=["shop/silent"]), "b": NodeChange(add=[PodInfo.of(silent)])})
+    assert seen(moved) == [[2000, 100], [counted[1] - 200 * 2**20, 200 * 2**20], [0, 0]]
+    assert seen(snapshot) == [[counted[0], 0], [counted[1], 0], [0, 0]]
+    cluster.delete("Pod", "shop/silent")
+    assert seen(cluster.snapshot()) == [[2000, 0], [counted[1] - 200 * 2**20, 0], [0, 0]]
+
+
 @pytest.mark.parametrize(("change", "paths"), [
-    (NodeChange(node=node("b", cpu="1")), {"node", "allocatable", "requested"}),
-    (NodeChange(metric={"kind": "NodeMetric", "metadata": {"name": "b"}, "status": {}}), {"nodeMetric", "requested"}),
-    (NodeChange(add=[info("x")]), {"requested"}),
+    (NodeChange(node=node("b", cpu="1")), {"node", "allocatable", "requested", "nonZeroRequested"}),
+    (NodeChange(metric={"kind": "NodeMetric", "metadata": {"name": "b"}, "status": {}}),
+     {"nodeMetric", "requested", "nonZeroRequested"}),
+    (NodeChange(add=[info("x")]), {"requested", "nonZeroRequested"}),
 ])
 def test_a_row_of_an_overlay_differs_at_what_its_change_may_change(change, paths):
     overlay = Cluster([node("a"), node("b")]).snapshot().overlay({"b": change})
-    found = {path for path in ("node", "allocatable", "nodeMetric", "objects", "requested")
+    found = {path for path in ("node", "allocatable", "nodeMetric", "objects", "requested", "nonZeroRequested")
              if overlay.overridden_at(frozenset({(path,)})).tolist() == [1]}
     assert found == paths
 

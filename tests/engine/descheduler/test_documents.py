@@ -49,6 +49,23 @@ def hot(*pods: dict, used: dict[str, str], targets: dict[str, int] | None = None
     return [*nodes, *pods, *metrics]
 
 
+def test_pods_that_request_nothing_leave_until_enough_of_what_is_counted_for_them_is_free(cycle):
+    text = """
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: crowded}
+spec:
+  type: Balance
+  nodes: {source: nonZeroRequested.cpu > 250}
+  until: nonZeroRequested.cpu <= 250
+  criteria: [{name: any, expression: "true"}]
+"""
+    pods = [pod(f"p{number}", "a") for number in range(4)]
+    for each in pods:
+        each["spec"]["containers"] = [{"name": "c"}]
+    assert len(evicted(cycle([node("a"), node("b"), *pods], text))) == 2
+
+
 def test_the_least_important_and_largest_pods_leave_until_the_node_is_cool(cycle):
     objects = hot(
         pod("a", "hot", priority=9000), pod("b", "hot", priority=5000), pod("c", "hot", priority=5000),
