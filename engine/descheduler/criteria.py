@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 
-from .own_facts import STATE_FIELDS, own_facts_of
+from .own_facts import STATE_FIELDS, TIME_WIDTH, is_comparable, own_facts_of
 from .pods import moment
 
 _SECOND: Final = 1_000_000_000
-_WIDTH: Final = len("2026-01-31T12:00:00Z")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -37,18 +36,13 @@ class AgeLimit:
             whole = _EPOCH + timedelta(seconds=ns // _SECOND)
         except OverflowError:
             return AgeLimit(ns, "")
-        return AgeLimit(ns, whole.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(_WIDTH, "0"))
+        return AgeLimit(ns, whole.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(TIME_WIDTH, "0"))
 
     def met_by(self, time: str) -> bool:
         """Return whether an RFC 3339 time is at or before it."""
         if is_comparable(time):
             return time <= self.text
         return moment(time) <= self.ns
-
-
-def is_comparable(time: str) -> bool:
-    """Return whether an RFC 3339 time is in whole seconds of UTC: such texts compare as their times do."""
-    return len(time) == _WIDTH and time[-1] == "Z"
 
 
 def creation_of(pod: PodInfo) -> str:

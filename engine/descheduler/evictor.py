@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -136,6 +136,7 @@ class CycleEvictor:
         """`proof` proves the evictions; None: none is. With `shared` each needs a reservation."""
         self._shared = shared
         self._workloads = workloads or WorkloadBudget(WorkloadLimits(), PodOwners(snapshot))
+        self._is_unlimited = limiter.is_unlimited and self._workloads.is_unlimited
         self._client = client
         self._background = background or BackgroundEvictions()
         self._in_background = {pod.key for pod in self._background.pods(snapshot)}
@@ -148,7 +149,7 @@ class CycleEvictor:
         self._record = record
         self._plugin = ""
         self._by = (profile.name, "")
-        self._put = record.turn_of(profile.name, "")
+        self._turn = record.turn_of(profile.name, "")
         self._decisions: dict[tuple[str, str, str, str], Decision] = {}
         """The running plugin's decisions to keep pods, by rule, what stopped the eviction, its rule and message."""
         self._evictions: dict[tuple[str, str, str], Decision] = {}
@@ -165,6 +166,7 @@ class CycleEvictor:
         )
         self._verdicts = _Verdicts(self._filters, self._lacks, snapshot, now=False)
         self._verdicts_now = _Verdicts(self._pre_filters, self._lacks, snapshot, now=True)
+        self._plans = profile.evict is not None and isinstance(profile.evict.instance, PlanEviction)
         self._unchosen = EvictionChoice(None, profile.grace_period_s)
         self._choosers = tuple(
             each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
@@ -175,7 +177,7 @@ class CycleEvictor:
         self._plugin, self._enforcement = plugin.name, plugin.enforcement
         self._running, self._clears = plugin, clears
         self._by = (self._profile.name, plugin.name)
-        self._put = self._record.turn_of(*self._by)
+        self._turn = self._record.turn_of(*self._by)
         self._decisions, self._evictions = {}, {}
         return self
 
@@ -192,6 +194,23 @@ class CycleEvictor:
     def passes_template(self, pod: PodInfo, *, now: bool) -> bool:
         """Return True if `filter`, or with `now` `pre_eviction_filter`, refuses no pod of this one's template."""
         return (self._verdicts_now if now else self._verdicts)[template_of(pod)] is None
+
+    def refused(self, pods: Sequence[PodInfo], *, now: bool) -> Sequence[bool]:
+        """Return for each pod whether `filter` refuses it, or with `now` `pre_eviction_filter`."""
+        found, alike = [], dict[PodInfo, Decision]()
+        for pod in pods:
+            template = template_of(pod)
+            veto = self._verdicts[template] or (self._verdicts_now[template] if now else None)
+            if veto is _PER_POD:
+                self._turn.put_each(alike)  # in the order of the pods
+                alike = {}
+                found.append(self.filter(pod) is not None or (now and self.pre_eviction_filter(pod) is not None))
+                continue
+            if veto is not None:
+                alike[pod] = self._kept("", veto.by, veto.refusal.rule, veto.refusal.message)
+            found.append(veto is not None)
+        self._turn.put_each(alike)
+        return found
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod unless a limit stops it; in a dry run it only counts.
@@ -218,7 +237,7 @@ class CycleEvictor:
         if over:
             self._note(pod, rule=rule, by="limits", stopped_rule="", message=over)
             return False
-        choice = self._choice(pod, rule)
+        choice = self._choice(pod, rule) if self._choosers else self._unchosen
         evictor = self._profile.evict
         if choice is None or (evictor is not None and not self._can_carry_out(evictor, choice, pod, rule)):
             return False
@@ -268,12 +287,14 @@ class CycleEvictor:
             decision = Decision(*self._by, evicted=True, rule=rule, reason=reason, mode=key[2], proof=proof)
             if proof is None:
                 self._evictions[key] = decision
-        self._put(pod, decision)
+        self._turn.put(pod, decision)
         self._record.note_leaving(pod, self._by)
         return True
 
     def _over(self, pod: PodInfo) -> str:
         """Return the limit of the cycle that one more eviction would exceed; empty if none."""
+        if self._is_unlimited:
+            return ""
         return self._limiter.refusal(pod.node_name, pod.namespace) or self._workloads.refusal(pod)
 
     def _settle(self, pod: PodInfo, *, made: bool) -> None:
@@ -283,20 +304,19 @@ class CycleEvictor:
 
     def _count(self, pod: PodInfo, candidate: ProofCandidate | None, *, made: bool) -> None:
         """Count an eviction against the limits, and let the proofs after it take the pod for gone."""
-        self._limiter.done(pod.node_name, pod.namespace)
-        self._workloads.done(pod)
+        if not self._is_unlimited:
+            self._limiter.done(pod.node_name, pod.namespace)
+            self._workloads.done(pod)
         if candidate is not None and self._proof is not None:
             self._proof.evicted(candidate, made=made)
 
     def _requested(self, pod: PodInfo, choice: EvictionChoice, rule: str, reason: str, message: str) -> None:
-        self._put(pod, Decision(*self._by, evicted=False, rule=rule, reason=reason, message=message, requested=True,
-                                mode=_mode(choice)))
+        self._turn.put(pod, Decision(
+            *self._by, evicted=False, rule=rule, reason=reason, message=message, requested=True, mode=_mode(choice)))
         self._record.note_leaving(pod, self._by)
 
     def _choice(self, pod: PodInfo, rule: str) -> EvictionChoice | None:
         """Return how the filters choose to evict the pod, or None after a failure of one, which keeps the pod."""
-        if not self._choosers:
-            return self._unchosen
         found = _NO_CHOICE
         for each in self._choosers:
             try:
@@ -319,7 +339,7 @@ class CycleEvictor:
 
     def _can_carry_out(self, evictor: RunningPlugin, choice: EvictionChoice, pod: PodInfo, rule: str) -> bool:
         instance = evictor.instance
-        if choice == EvictionChoice() or not isinstance(instance, (Evict, EvictWithOptions)):
+        if choice == _NO_CHOICE or not isinstance(instance, (Evict, EvictWithOptions)):
             return True
         if isinstance(instance, EvictWithOptions):
             if choice.mode is None or choice.mode in instance.eviction_modes:
@@ -345,7 +365,7 @@ class CycleEvictor:
 
     def _planned(self, evictor: RunningPlugin, pod: PodInfo, rule: str) -> bool:
         """Let the evict plugin count an eviction of a dry run; return whether it would carry it out."""
-        if not isinstance(evictor.instance, PlanEviction):
+        if not self._plans:
             return True
         try:
             refusal = evictor.instance.plan_eviction(pod, self._snapshot)
@@ -360,6 +380,10 @@ class CycleEvictor:
     def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
         """Record that the calling plugin itself keeps a candidate."""
         self._note(pod, rule=rule, by=self._plugin, stopped_rule=refusal.rule, message=refusal.message)
+
+    def keep_all(self, pods: Iterable[PodInfo], refusal: Refusal, *, rule: str = "") -> None:
+        """Record that the calling plugin itself keeps candidates, for one reason."""
+        self._turn.put_all(pods, self._kept(rule, self._plugin, refusal.rule, refusal.message))
 
     def observe(self, node: str, role: str, message: str = "") -> None:
         """Record the role of a node for the calling plugin."""
@@ -401,6 +425,10 @@ class CycleEvictor:
     def leaving(self) -> Collection[str]:
         """Return the keys of all pods that any plugin evicted in this cycle."""
         return self._record.leaving()
+
+    def leaving_pods(self) -> Sequence[PodInfo]:
+        """Return those of them that the snapshot has, in order; always the same list, which grows."""
+        return self._record.leaving_pods()
 
     def _evicted_by(self, evictor: RunningPlugin, pod: PodInfo, options: EvictOptions) -> EvictionResult:
         instance, message = evictor.instance, ""
@@ -458,13 +486,19 @@ class CycleEvictor:
     def _note(
         self, pod: PodInfo, *, rule: str, by: str, stopped_rule: str, message: str, proof: EvictionProof | None = None,
     ) -> None:
-        key = rule, by, stopped_rule, message
-        decision = self._decisions.get(key) if proof is None else None
-        if decision is None:
+        if proof is None:
+            decision = self._kept(rule, by, stopped_rule, message)
+        else:
             decision = Decision(*self._by, False, rule, "", by, stopped_rule, message, proof=proof)
-            if proof is None:
-                self._decisions[key] = decision
-        self._put(pod, decision)
+        self._turn.put(pod, decision)
+
+    def _kept(self, rule: str, by: str, stopped_rule: str, message: str) -> Decision:
+        """Return the running plugin's decision to keep pods for this reason."""
+        key = rule, by, stopped_rule, message
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decisions[key] = Decision(*self._by, False, rule, "", by, stopped_rule, message)
+        return decision
 
 
 def _key_of(item: Mapping[str, Any]) -> str:

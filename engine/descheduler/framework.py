@@ -124,12 +124,13 @@ def _shared(
     """Return the evictions of all replicas, those before this part counted against the limits."""
     def count(entry: LedgerEntry) -> None:
         limiter.done(entry.node, entry.namespace)
-        record.note_elsewhere(entry.pod)
         item = snapshot.objects("Pod").get(entry.pod)
+        pod = None if item is None else PodInfo.of(item)
+        record.note_elsewhere(entry.pod, pod)
         metadata = {} if item is None else item["metadata"]
         # The workloads count the pods that the snapshot shows as terminating.
-        if item is not None and metadata.get("uid") == entry.uid and not metadata.get("deletionTimestamp"):
-            workloads.done(PodInfo.of(item))
+        if pod is not None and metadata.get("uid") == entry.uid and not metadata.get("deletionTimestamp"):
+            workloads.done(pod)
 
     ledger.begin(count)
     return SharedEvictions(ledger, count)

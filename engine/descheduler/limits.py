@@ -29,6 +29,11 @@ class EvictionLimiter:
         self.per_namespace: dict[str, int] = {}
         self.total = 0
 
+    @property
+    def is_unlimited(self) -> bool:
+        """True if there is no limit, so that nothing needs to be counted."""
+        return self._limits.per_node is self._limits.per_namespace is self._limits.total is None
+
     def refusal(self, node: str, namespace: str) -> str:
         """Return the limit that one more eviction would exceed, or an empty string."""
         limits = self._limits

@@ -97,9 +97,9 @@ class PodSelection:
             passes[code] = is_taken[code] and evictor.passes_template(pod, now=False) and (
                 not now or evictor.passes_template(pod, now=True))
         found: NDArray[np.bool_] = is_taken[codes]
-        selected = np.flatnonzero(found)
-        found[selected[columns.among(evictor.leaving(), places[selected])]] = False
+        leaving = evictor.leaving_pods()
+        if leaving:
+            found &= ~columns.are_among(leaving)[places]
         asked = np.flatnonzero(found & ~passes[codes])
-        for index, pod in zip(asked.tolist(), columns.listed(places[asked]), strict=True):
-            found[index] = evictor.filter(pod) is None and (not now or evictor.pre_eviction_filter(pod) is None)
+        found[asked] = ~np.array(evictor.refused(columns.listed(places[asked]), now=now), np.bool_)
         return found

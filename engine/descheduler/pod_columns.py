@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import operator
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -21,9 +20,17 @@ from .templates import PodTemplate, template_of
 Positions: TypeAlias = NDArray[np.intp]
 """Places of pods in the columns."""
 
-_KEY: Final = operator.attrgetter("key")
 _TEMPLATES: Final = "templates"
 _PODS: Final = frozenset({("nodeInfo", "pods")})
+
+
+@dataclass(slots=True, eq=False)
+class _Found:
+    """The places of the first `count` of some pods."""
+
+    pods: Sequence[PodInfo] = ()
+    count: int = 0
+    mask: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +49,13 @@ class PodColumns:
     """All places by code."""
     _starts: NDArray[np.intp]
     """The first index of each code in `_order`, and the number of pods."""
+    _index: Mapping[str, int]
+    """The rows by the names of nodes."""
+    _starts_of_rows: Sequence[int]
+    """The place of the first pod of each row, and the number of pods."""
+    _places: Sequence[Mapping[PodInfo, int]]
+    """The places of its pods on each row."""
+    _found: _Found
 
     @staticmethod
     def of(snapshot: Snapshot) -> PodColumns:
@@ -79,7 +93,8 @@ class PodColumns:
         parts = [order[starts[code] : starts[code + 1]] for code in codes]
         if not parts:
             return np.empty(0, np.intp)
-        return np.sort(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+        # A stable sort merges the parts, which are in order.
+        return np.sort(np.concatenate(parts), kind="stable") if len(parts) > 1 else parts[0]
 
     def on(self, rows: Rows) -> NDArray[np.bool_]:
         """Return which pods are on the nodes at these rows."""
@@ -87,12 +102,29 @@ class PodColumns:
         chosen[rows[rows < len(chosen)]] = True
         return chosen[self.rows]
 
-    def among(self, keys: Collection[str], positions: Positions) -> NDArray[np.bool_]:
-        """Return which of the pods at these places have one of the keys."""
-        if not keys:
-            return np.zeros(len(positions), np.bool_)
-        # No line of Python runs for each pod.
-        return np.fromiter(map(keys.__contains__, map(_KEY, self.listed(positions))), np.bool_, len(positions))
+    def are_among(self, pods: Sequence[PodInfo]) -> NDArray[np.bool_]:
+        """Return which pods are these, or have their keys on their nodes. Read-only.
+
+        Of a list that has only grown since the last call, only the new pods are looked up.
+        """
+        found = self._found
+        if found.pods is not pods or found.count > len(pods):
+            found.pods, found.count, found.mask = pods, 0, np.zeros(len(self.pods), np.bool_)
+        places = [self._place(pod) for pod in pods[found.count :]]
+        found.mask[[place for place in places if place >= 0]] = True
+        found.count = len(pods)
+        return found.mask
+
+    def _place(self, pod: PodInfo) -> int:
+        """Return the place of a pod; -1 if there is none."""
+        row = self._index.get(pod.node_name, -1)
+        if row < 0:
+            return -1
+        first, places = self._starts_of_rows[row], self._places[row]
+        place = places.get(pod)
+        if place is None:  # another version of the pod, or none
+            return next((first + at for each, at in places.items() if each.key == pod.key), -1)
+        return first + place
 
     def listed(self, positions: Positions) -> list[PodInfo]:
         """Return the pods at these places."""
@@ -103,9 +135,11 @@ class PodColumns:
 def _columns(snapshot: Snapshot) -> PodColumns:
     by_row = facts_by_row(snapshot, _TEMPLATES, _of_row)
     numbers = np.concatenate([found for _, _, found in by_row]) if by_row else np.empty(0, np.int64)
-    pods = list(itertools.chain.from_iterable(found for found, _, _ in by_row))
+    places = [found for found, _, _ in by_row]
+    pods = list(itertools.chain.from_iterable(places))
     templates = list(itertools.chain.from_iterable(found for _, found, _ in by_row))
-    rows = np.repeat(np.arange(len(by_row), dtype=np.intp), [len(found) for found, _, _ in by_row])
+    sizes = list(map(len, places))
+    rows = np.repeat(np.arange(len(by_row), dtype=np.intp), sizes)
     by_number = dict(zip(numbers.tolist(), templates, strict=True))
     codes = np.zeros(max(by_number, default=-1) + 1, np.intp)
     codes[list(by_number)] = np.arange(len(by_number))
@@ -113,12 +147,14 @@ def _columns(snapshot: Snapshot) -> PodColumns:
     # Numbers of 16 bits are sorted in linear time.
     order = np.argsort(codes.astype(np.uint16) if len(by_number) < 2**16 else codes, kind="stable")
     starts = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(by_number)))))
-    return PodColumns(pods, rows, list(by_number.values()), codes, order, starts)
+    return PodColumns(pods, rows, list(by_number.values()), codes, order, starts, snapshot.index,
+                      list(itertools.accumulate(sizes, initial=0)), places, _Found())
 
 
-_OfRow: TypeAlias = tuple[tuple[PodInfo, ...], list[PodTemplate], NDArray[np.int64]]
+_OfRow: TypeAlias = tuple[dict[PodInfo, int], list[PodTemplate], NDArray[np.int64]]
 
 
 def _of_row(pods: tuple[PodInfo, ...]) -> _OfRow:
     templates = [template_of(pod) for pod in pods]
-    return pods, templates, np.array([each.number for each in templates], np.int64)
+    places = {pod: place for place, pod in enumerate(pods)}
+    return places, templates, np.array([each.number for each in templates], np.int64)

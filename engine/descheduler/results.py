@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -69,7 +69,7 @@ def _outcome(pod: PodInfo, decision: Decision) -> EvictionOutcome:
     return EvictionOutcome(pod.key, pod.node_name, decision)
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """The decisions while one plugin had the evictor, the latest of each pod.
 
     A pod is known by its object, of which the snapshot of a cycle has one: the keys of a million candidates would cost
@@ -81,8 +81,21 @@ class _Turn(NamedTuple):
     decisions: dict[PodInfo, Decision]
 
     def put(self, pod: PodInfo, decision: Decision) -> None:
+        """Record a decision, which a final one before it outlasts."""
         known = self.decisions.pop(pod, None)
         self.decisions[pod] = decision if known is None or not known.is_final else known
+
+    def put_all(self, pods: Iterable[PodInfo], decision: Decision) -> None:
+        """Record one decision about many pods."""
+        self.put_each(dict.fromkeys(pods, decision))
+
+    def put_each(self, decisions: Mapping[PodInfo, Decision]) -> None:
+        """Record the decisions about many pods, in order."""
+        if self.decisions.keys().isdisjoint(decisions):
+            self.decisions.update(decisions)
+            return
+        for pod, decision in decisions.items():
+            self.put(pod, decision)
 
 
 class Decisions:
@@ -91,7 +104,7 @@ class Decisions:
     A large cluster has a million candidates, and few different decisions: the outcome of each is made when it is read.
     """
 
-    def __init__(self, turns: Sequence[_Turn] = ()) -> None:
+    def __init__(self, turns: Sequence[Turn] = ()) -> None:
         self._turns = tuple(turn for turn in turns if turn.decisions)
 
     def __add__(self, other: Decisions) -> Decisions:
@@ -261,32 +274,36 @@ class CycleRecord:
         self.failures: list[DeschedulerFailure] = []
         self.notes: dict[tuple[str, str, str, str], NodeNote] = {}
         self.changes: list[ObjectChange] = []
-        self._turns: list[_Turn] = []
+        self._turns: list[Turn] = []
         self._evicted: dict[str, tuple[str, str]] = {}
+        self._leaving: list[PodInfo] = []
 
     @property
     def decisions(self) -> Decisions:
         """The decisions, once all are recorded."""
         return Decisions(self._turns)
 
-    def turn_of(self, profile: str, plugin: str) -> Callable[[PodInfo, Decision], None]:
-        """Return what records the decisions about a plugin's candidates, which are pods of the snapshot, until the turn
-        of another one.
-        """
-        turn = _Turn(profile, plugin, {})
+    def turn_of(self, profile: str, plugin: str) -> Turn:
+        """Return the record of the decisions about a plugin's candidates, until the turn of another one."""
+        turn = Turn(profile, plugin, {})
         if self._turns and self._turns[-1][:2] == turn[:2]:
             turn = self._turns[-1]
         else:
             self._turns.append(turn)
-        return turn.put
+        return turn
 
     def note_leaving(self, pod: PodInfo, by: tuple[str, str]) -> None:
         """Note that a plugin of a profile evicts the pod, or requests that."""
-        self._evicted.setdefault(pod.key, by)
+        if pod.key not in self._evicted:
+            self._evicted[pod.key] = by
+            self._leaving.append(pod)
 
-    def note_elsewhere(self, pod: str) -> None:
-        """Note that another part of this cycle evicts the pod."""
-        self._evicted.setdefault(pod, ("", "another part of the cycle"))
+    def note_elsewhere(self, key: str, pod: PodInfo | None) -> None:
+        """Note that another part of this cycle evicts the pod with this key; None if the snapshot does not have it."""
+        if key not in self._evicted:
+            self._evicted[key] = "", "another part of the cycle"
+            if pod is not None:
+                self._leaving.append(pod)
 
     def evicted_by(self, pod: str) -> tuple[str, str] | None:
         """Return profile and plugin that evicted the pod in this cycle, or requested it, if any did."""
@@ -295,6 +312,10 @@ class CycleRecord:
     def leaving(self) -> Collection[str]:
         """Return the keys of all pods that were evicted, or will be by request."""
         return self._evicted.keys()
+
+    def leaving_pods(self) -> Sequence[PodInfo]:
+        """Return those of them that the snapshot has, in order; always the same list, which grows."""
+        return self._leaving
 
     def audit(self, profile: str, plugin: str, pod: str, refusal: Refusal) -> None:
         """Record a veto that is not enforced, as its document only warns or audits."""

@@ -93,13 +93,13 @@ class WorkloadBudget:
 
     def __init__(self, limits: WorkloadLimits, owners: PodOwners) -> None:
         self._limits = limits
-        self._is_limited = limits != WorkloadLimits()
+        self.is_unlimited: Final = limits == WorkloadLimits()
         self._owners = owners
         self._evicted: Counter[PodOwner] = Counter()
 
     def refusal(self, pod: PodInfo) -> str:
         """Return the limit that one more eviction would exceed, or an empty string."""
-        if not self._is_limited:
+        if self.is_unlimited:
             return ""
         limits, owner = self._limits, self._owners.owner(pod)
         if owner is None:
@@ -108,7 +108,7 @@ class WorkloadBudget:
 
     def done(self, pod: PodInfo) -> None:
         """Count an eviction."""
-        owner = self._owners.owner(pod) if self._is_limited else None
+        owner = None if self.is_unlimited else self._owners.owner(pod)
         if owner is not None:
             self._evicted.update({owner, self._owners.workload(owner)})
 

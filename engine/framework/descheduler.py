@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from koordpolicy.engine.cel.vector.frame import Rows
     from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -82,6 +82,12 @@ class Evictor(Protocol):
         """
         ...
 
+    def refused(self, pods: Sequence[PodInfo], *, now: bool) -> Sequence[bool]:
+        """Return for each pod whether `filter` refuses it, or with `now` `pre_eviction_filter`, as if these were called
+        in turn; for many pods it is much faster.
+        """
+        ...
+
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod (in a dry run: record it) unless a limit stops it; the filters are not run.
 
@@ -91,6 +97,10 @@ class Evictor(Protocol):
 
     def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
         """Record that the plugin itself decided to keep a candidate that `rule` chose, and why."""
+        ...
+
+    def keep_all(self, pods: Iterable[PodInfo], refusal: Refusal, *, rule: str = "") -> None:
+        """Record it for each of the pods, as `keep` does; for many of them it is much faster."""
         ...
 
     def observe(self, node: str, role: str, message: str = "") -> None:
@@ -122,6 +132,10 @@ class Evictor(Protocol):
 
     def leaving(self) -> Collection[str]:
         """Return the keys of all pods that any plugin evicted in this cycle."""
+        ...
+
+    def leaving_pods(self) -> Sequence[PodInfo]:
+        """Return the pods of `leaving` that the cluster has, in order; always the same list, which grows. Read-only."""
         ...
 
 

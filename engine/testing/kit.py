@@ -336,6 +336,7 @@ class FakeEvictor:
         self.vetoes = dict(vetoes or {})
         self.limit = limit
         self.evicted: dict[str, str] = {}
+        self._leaving: list[PodInfo] = []
         self.kept: dict[str, str] = {}
         self.observed: dict[str, str] = {}
         self.failures: list[tuple[str, str, str]] = []
@@ -353,16 +354,27 @@ class FakeEvictor:
         """Return whether nothing is vetoed, or with `now` True."""
         return now or not self.vetoes
 
+    def refused(self, pods: Sequence[PodInfo], *, now: bool) -> Sequence[bool]:
+        """Return for each pod whether it is vetoed."""
+        return [self.filter(pod) is not None for pod in pods]
+
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Record an eviction, unless the limit is reached."""
         if self.limit is not None and len(self.evicted) >= self.limit:
             return False
+        if pod.key not in self.evicted:
+            self._leaving.append(pod)
         self.evicted[pod.key] = reason
         return True
 
     def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
         """Record that a candidate stays."""
         self.kept[pod.key] = refusal.message
+
+    def keep_all(self, pods: Iterable[PodInfo], refusal: Refusal, *, rule: str = "") -> None:
+        """Record that candidates stay."""
+        for pod in pods:
+            self.keep(pod, refusal, rule=rule)
 
     def observe(self, node: str, role: str, message: str = "") -> None:
         """Record a node's role."""
@@ -392,6 +404,10 @@ class FakeEvictor:
     def leaving(self) -> Collection[str]:
         """Return the keys of the pods that were evicted."""
         return self.evicted.keys()
+
+    def leaving_pods(self) -> Sequence[PodInfo]:
+        """Return the pods that were evicted."""
+        return self._leaving
 
 
 class FakeReadings:

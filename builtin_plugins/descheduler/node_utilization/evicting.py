@@ -65,14 +65,16 @@ class Relief:
         columns, filtered = PodColumns.of(self.snapshot), self.evictor.filter
         starts = np.searchsorted(columns.rows, np.arange(self.snapshot.size + 1))
         passes, ranks = self._of_templates(columns)
-        leaving = self.evictor.leaving()
+        leaving = self.evictor.leaving_pods()
+        stays = ~columns.are_among(leaving) if leaving else np.ones(len(columns.pods), np.bool_)
         for source in sources:
             first, end = starts[source.row : source.row + 2].tolist()
-            pods, codes = columns.pods[first:end], columns.codes[first:end]
+            places = np.arange(first, end)[stays[first:end]]
+            codes = columns.codes[places]
             found = [
                 (rank, pod) for pod, rank, does_pass in zip(
-                    pods, ranks[codes].tolist(), passes[codes].tolist(), strict=True)
-                if pod.key not in leaving and (does_pass or filtered(pod) is None) and self.is_removable(pod)
+                    columns.listed(places), ranks[codes].tolist(), passes[codes].tolist(), strict=True)
+                if (does_pass or filtered(pod) is None) and self.is_removable(pod)
             ]
             found.sort(key=_RANK)
             yield source, [pod for _, pod in found]
@@ -90,16 +92,14 @@ class Relief:
         tolerance: _Tolerance, is_enough: Callable[[Utilization], bool],
     ) -> bool:
         """Evict pods of one source; return whether pods of other sources may be evicted."""
-        evicted = 0
+        evicted, stop = 0, self._stop(source, available, is_enough)
         reason = f"node `{source.name}`: {source.text()}"
         for place, pod in enumerate(pods):
-            stop = self._stop(source, available, is_enough)
             if not stop and self.per_node is not None and evicted >= self.per_node:
                 stop = f"at most {self.per_node} pods of one node"
             if stop:
                 refusal = Refusal(self.rule, stop)
-                for other in pods[place:]:
-                    self.evictor.keep(other, refusal, rule=self.rule)
+                self.evictor.keep_all(pods[place:], refusal, rule=self.rule)
                 return True
             if not tolerance.of(pod):
                 self._keep(pod, "taints", "it does not tolerate the taints of a node that could take it")
@@ -128,6 +128,7 @@ class Relief:
                 amount = 1 if name == PODS else used.get(name, 0)
                 available[name] -= amount
                 source.usage[name] -= amount
+            stop = self._stop(source, available, is_enough)
         return True
 
     def _stop(
@@ -135,8 +136,10 @@ class Relief:
     ) -> str:
         if is_enough(source):
             return f"node `{source.name}` is not above its thresholds any more"
-        short = next((name for name, amount in available.items() if amount <= 0), "")
-        return f"no room for more {short} on the nodes that could take it" if short else ""
+        if min(available.values(), default=1) > 0:
+            return ""
+        short = next(name for name, amount in available.items() if amount <= 0)
+        return f"no room for more {short} on the nodes that could take it"
 
     def _keep(self, pod: PodInfo, rule: str, message: str) -> None:
         self.evictor.keep(pod, Refusal(rule, message), rule=self.rule)

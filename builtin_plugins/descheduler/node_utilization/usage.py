@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
+
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.pod_columns import PodColumns
 from koordpolicy.engine.framework.descheduler import Evictor
 
 from .args import METRIC_RESOURCE
@@ -64,19 +67,17 @@ class Requested:
 
     def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:
         """Return the sums of requests and the number of pods of each row."""
-        columns = [
-            (snapshot.pod_count if name == PODS else snapshot.requested(name)).tolist() for name in self.names
-        ]
-        found = {
-            row: {name: column[row] for name, column in zip(self.names, columns, strict=True)} for row in rows
-        }
-        leaving = evictor.leaving()
-        for row, usage in found.items() if leaving else ():
-            pods = snapshot.row(row).pods
-            for key in pods.keys() & leaving:
-                for name in usage:
-                    usage[name] -= 1 if name == PODS else pods[key].requests[name]
-        return found
+        amounts = [(snapshot.pod_count if name == PODS else snapshot.requested(name)) for name in self.names]
+        leaving = evictor.leaving_pods()
+        if leaving:
+            pods = PodColumns.of(snapshot)
+            gone = np.flatnonzero(pods.are_among(leaving))
+            amounts = [amount.copy() for amount in amounts]
+            for name, amount in zip(self.names, amounts, strict=True):
+                of_template = [1 if name == PODS else each.pod.requests[name] for each in pods.templates]
+                np.subtract.at(amount, pods.rows[gone], np.array(of_template, np.int64)[pods.codes[gone]])
+        columns = zip(*[amount[list(rows)].tolist() for amount in amounts], strict=True)
+        return {row: dict(zip(self.names, of_row, strict=True)) for row, of_row in zip(rows, columns, strict=True)}
 
     def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int]:
         """Return a pod's requests."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from koordpolicy.engine.cel.vector.frame import Rows
@@ -14,12 +14,11 @@ from koordpolicy.engine.descheduler.criteria import (
     creation_of,
     has_exit_code,
     has_reason,
-    is_comparable,
     status_of,
     terminated_reason,
     waiting_reason,
 )
-from koordpolicy.engine.descheduler.own_facts import STATE_FIELDS
+from koordpolicy.engine.descheduler.own_facts import STATE_FIELDS, own_facts_of
 from koordpolicy.engine.descheduler.pods import AssignedPods, created, owners_of
 from koordpolicy.engine.descheduler.row_facts import facts_by_row
 from koordpolicy.plugin import Evictor
@@ -48,7 +47,7 @@ class PodLifeTime:
         found = [
             (created(pod) if creation_of(pod) else -1, pod, reason)
             for row, creation, of_row in zip(rows.tolist(), oldest, states, strict=True)
-            for pod in (assigned.all(row) if look.may_hold(creation, of_row) else assigned.finished(row))
+            for pod in look.old(assigned.all(row) if look.may_hold(creation, of_row) else assigned.finished(row))
             if (reason := look.reason(pod)) and args.selection.candidate(pod, evictor)
         ]
         for _, pod, reason in sorted(found, key=lambda each: each[0]):
@@ -60,8 +59,7 @@ _NO_STATES: Final = frozenset[str]()
 
 def _oldest(pods: tuple[PodInfo, ...]) -> str:
     """Return the oldest creation time on a node; empty if one is not as the API server writes it."""
-    times = [creation_of(pod) for pod in pods]
-    return min(times, default="") if all(map(is_comparable, times)) else ""
+    return min([own_facts_of(pod).comparable_creation for pod in pods], default="")
 
 
 def _states(pods: tuple[PodInfo, ...]) -> frozenset[str]:
@@ -97,6 +95,13 @@ class _Look:
         if self._too_old is not None and oldest and not self._too_old.met_by(oldest):
             return False
         return not self._args.states or not self._args.states.isdisjoint(states)
+
+    def old(self, pods: Sequence[PodInfo]) -> Sequence[PodInfo]:
+        """Return the pods without those that are obviously too young."""
+        limit = self._too_old
+        if limit is None:
+            return pods
+        return [pod for pod in pods if own_facts_of(pod).comparable_creation <= limit.text]
 
     def reason(self, pod: PodInfo) -> str:
         """Return what the pod meets all criteria with; empty if it does not."""

@@ -65,14 +65,13 @@ class RemoveDuplicates:
             feasible = placement.feasible(pod for pods in group.duplicates.values() for pod in pods)
             if feasible < 2:
                 refusal = Refusal("feasibleNodes", "fewer than two nodes take it")
-                for pod in _all(group.duplicates):
-                    evictor.keep(pod, refusal, rule=_DUPLICATE)
+                evictor.keep_all(_all(group.duplicates), refusal, rule=_DUPLICATE)
                 continue
             upper = -(-group.count // feasible)
             average = Refusal("average", f"at most {upper} pods of its owner per node")
+            evictor.keep_all(
+                (pod for pods in group.duplicates.values() for pod in pods[: upper - 1]), average, rule=_DUPLICATE)
             for row, pods in group.duplicates.items():
-                for pod in pods[: upper - 1]:
-                    evictor.keep(pod, average, rule=_DUPLICATE)
                 if len(pods) >= upper:
                     node = snapshot.names[row]
                     reason = f"node `{node}` has {len(pods) + 1} pods of {key[1]} {key[2]}, above {upper}"

@@ -7,8 +7,7 @@ Only required terms count, and only the pod that declares a term is evicted. As 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,7 +50,7 @@ class RemovePodsViolatingInterPodAntiAffinity:
         carriers = carriers[columns.on(rows)[carriers]]
         if not len(carriers):
             return
-        beside = _Beside(snapshot, rows, self._selection, evictor.leaving())
+        beside = _Beside(snapshot, rows, self._selection, evictor.leaving_pods())
         order = sorted(
             zip(columns.rows[carriers].tolist(), columns.listed(carriers), strict=True),
             key=lambda each: (each[0], priority_order(each[1])),
@@ -79,7 +78,7 @@ class _Conflicts:
 
     term: Json
     namespaces: frozenset[str]
-    names: dict[object, Counter[str]]
+    names: dict[object, dict[str, int]]
     """Per domain how many of the pods have each name."""
 
     def means(self, pod: PodInfo) -> bool:
@@ -92,7 +91,7 @@ class _Conflicts:
 class _Beside:
     """The selected active pods by term and by domain of its topology key."""
 
-    def __init__(self, snapshot: Snapshot, rows: Rows, selection: PodSelection, leaving: Collection[str]) -> None:
+    def __init__(self, snapshot: Snapshot, rows: Rows, selection: PodSelection, leaving: Sequence[PodInfo]) -> None:
         self._snapshot = snapshot
         self._selection = selection
         self._leaving = leaving
@@ -118,7 +117,7 @@ class _Beside:
         """Forget an evicted pod, so that it is a conflict no more."""
         for each in self._known.values():
             names = each.names.get(self._domain(each.term, row))
-            if names and names[pod.name] and each.means(pod):
+            if names and pod.name in names and each.means(pod):
                 names[pod.name] -= 1
                 if not names[pod.name]:
                     del names[pod.name]
@@ -136,9 +135,11 @@ class _Beside:
         columns, names = self._columns, conflicts.names
         places = columns.having(lambda each: conflicts.means(each.pod) and self._selection.takes(each.pod))
         places = places[self._on_rows[places]]
+        if self._leaving:
+            places = places[~columns.are_among(self._leaving)[places]]
         for pod, row in zip(columns.listed(places), columns.rows[places].tolist(), strict=True):
-            if pod.key not in self._leaving:
-                names.setdefault(self._domain(conflicts.term, row), Counter())[pod.name] += 1
+            of_domain = names.setdefault(self._domain(conflicts.term, row), {})
+            of_domain[pod.name] = of_domain.get(pod.name, 0) + 1
 
     def _domain(self, term: Json, row: int) -> object:
         """Return the node's value of the topology key; of a node without it, the node itself."""

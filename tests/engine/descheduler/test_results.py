@@ -35,7 +35,7 @@ def result_of(*decided: tuple[PodInfo, Decision]) -> CycleResult:
     """Return the result of decisions in their order; another plugin's begins another turn."""
     record = CycleRecord(dry_run=True)
     for each, decision in decided:
-        record.turn_of("p", decision.plugin)(each, decision)
+        record.turn_of("p", decision.plugin).put(each, decision)
     return CycleResult(1, True, 1, record.decisions)
 
 
@@ -47,6 +47,17 @@ def test_the_last_decision_about_a_pod_counts_in_its_place_but_an_eviction_is_fi
     result = result_of((X, keeps("first")), (Y, evicts()), (Z, keeps("limits")), (X, keeps("second")), (Y, keeps("no")))
     assert said(result) == [("d/z", "one", "limits"), ("d/x", "one", "second"), ("d/y", "one", "evicted")]
     assert [each.pod for each in result.evicted] == ["d/y"]
+
+
+def test_decisions_about_many_pods_are_those_about_each_of_them():
+    record = CycleRecord(dry_run=True)
+    turn = record.turn_of("p", "one")
+    turn.put_all([Y, X], keeps("first"))
+    turn.put(X, evicts())
+    turn.put_all(iter([Z, X]), keeps("second"))
+    turn.put_each({Y: keeps("third")})
+    assert said(CycleResult(1, True, 1, record.decisions)) == [
+        ("d/z", "one", "second"), ("d/x", "one", "evicted"), ("d/y", "one", "third")]
 
 
 def test_the_decisions_of_a_plugin_with_two_turns_count_once():
