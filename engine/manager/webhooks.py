@@ -53,6 +53,9 @@ class Webhooks:
             except web.HTTPRequestEntityTooLarge:
                 self._count(path, "malformed")
                 return web.json_response({"error": f"the body is longer than {LONGEST_BODY >> 20} MiB"}, status=413)
+            except ConnectionError:
+                self._count(path, "malformed")
+                return web.json_response({"error": "the connection ended within the body"}, status=400)
             except MalformedReview as error:
                 self._count(path, "malformed")
                 return web.json_response({"error": str(error)}, status=400)

@@ -121,6 +121,8 @@ class Intake:
         except TimeoutError:
             if not arriving.dropped:
                 raise DeclinedError(408, f"the body did not arrive within {self._seconds:g} s") from None
+        except ConnectionError:  # raised further it would be a traceback in the log, for each client that leaves
+            raise DeclinedError(400, "the connection ended within the body") from None
         finally:
             if not arriving.dropped:
                 self._arriving.remove(arriving)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from koordpolicy.engine.manager.webhooks import LONGEST_BODY, Webhooks
 from koordpolicy.engine.serving.certificates import CertificateFiles
 from koordpolicy.engine.serving.instruments import Counter
 from koordpolicy.engine.serving.listeners import ListenerThread, tls_context
+from tests.waiting import until
 
 POD = {"metadata": {"name": "web", "labels": {"koordinator.sh/qosClass": "BE"}}, "spec": {"containers": [
     {"name": "c", "resources": {"limits": {"cpu": "1"}}}]}}
@@ -144,3 +146,20 @@ def test_a_renewed_certificate_is_served_without_a_restart_and_a_broken_one_is_l
         assert served(url).strip() == second.cert_chain_pems[0].bytes().decode().strip()
     finally:
         listener.close()
+
+
+@pytest.mark.parametrize("head", [
+    b"Content-Length: 500\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\nff\r\nabc",
+    b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nabcde",
+], ids=["ends early", "chunk ends early", "no gzip"])
+def test_a_body_that_cannot_be_taken_whole_is_counted_and_no_failure_of_the_server(
+    server: Server, caplog: pytest.LogCaptureFixture, head: bytes,
+):
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname or "", place.port or 0)) as connection:
+        connection.sendall(b"POST /mutate-pod HTTP/1.1\r\nHost: x\r\n" + head)
+        connection.shutdown(socket.SHUT_WR)
+        until(lambda: server.requests.read("/mutate-pod", "malformed") == 1)
+
+    assert server.post("/mutate-pod", b"{}")[0] == 400  # the log holds what the first one left
+    assert not [each for each in caplog.records if each.exc_info]

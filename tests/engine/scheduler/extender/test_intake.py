@@ -100,6 +100,22 @@ def test_a_body_whose_sender_goes_away_is_not_held():
     assert run(course) == (50, 0, True)
 
 
+def test_a_body_whose_connection_ends_early_is_declined_without_an_error_in_the_log_and_not_held():
+    async def course():
+        intake, request = Intake(100, most=200), Request()
+        chunks = [b"x" * 50]
+
+        async def readany():
+            if not chunks:
+                raise ConnectionResetError("Connection lost")
+            return chunks.pop()
+
+        request.readany = readany
+        return await taken(intake, request), intake.bytes
+
+    assert run(course) == ((400, "the connection ended within the body"), 0)
+
+
 def test_when_all_together_are_too_much_the_slowest_makes_room():
     async def course():
         passed = [0.0]
