@@ -28,7 +28,7 @@ from koordpolicy.engine.documents import (
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.slots import KEY, NUMBER, SLOTS, Slot, environment
 from koordpolicy.engine.framework.typed_values import Typed
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Span, did_you_mean
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Span, did_you_mean, listed
 
 from .programs import AggregateProgram, Rule
 
@@ -240,7 +240,7 @@ class Expressions:
         for node in _reads(root, expression):
             if node.field not in known:
                 hint = did_you_mean(node.field, known) or (
-                    "there are " + ", ".join(f"`{each}`" for each in known) if known else "declare it under `variables`"
+                    f"there are {listed(known)}" if known else "declare it under `variables`"
                 )
                 message = f"no variable `{_VARIABLES}.{node.field}` at {slot.value}"
                 self.problems.add(message, _span(expression, node), help=hint, code="cel-name")

@@ -14,7 +14,7 @@ from koordpolicy.engine.documents.json_schema import JsonSchema
 from koordpolicy.engine.documents.schema_run import Steps, count_values
 from koordpolicy.engine.documents.validation import written
 from koordpolicy.engine.framework.typed_values import Typed, typed
-from koordpolicy.engine.source import Problems, Span, did_you_mean
+from koordpolicy.engine.source import Problems, Span, did_you_mean, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,7 @@ def gather(
 
 def _known(shared: Mapping[str, Document]) -> str:
     """Return which PolicyParams documents there are."""
-    shown = ", ".join(f"`{each}`" for each in sorted(shared)[:_MOST_NAMED])
-    more = f" and {len(shared) - _MOST_NAMED} more" if len(shared) > _MOST_NAMED else ""
-    return f"there are {shown}{more}" if shared else "there are none in this set"
-
-
-_MOST_NAMED: Final = 8
+    return f"there are {listed(sorted(shared))}" if shared else "there are none in this set"
 
 
 def _place(document: Document, path: Sequence[str | int], origins: Mapping[str, Span]) -> Span:
@@ -157,7 +152,7 @@ def override(
     for key, value in given.items():
         field = declared.get(key)
         if field is None:
-            hint = did_you_mean(key, declared) or "it has " + (", ".join(f"`{each}`" for each in declared) or "none")
+            hint = did_you_mean(key, declared) or f"it has {listed(declared) or 'none'}"
             faults.append(f"`{name}` has no param `{key}`: {hint}")
         elif not _fits(value, field.type, params.get(key)):
             faults.append(f"the param `{key}` of `{name}` is `{written(value)}`, not of the type {field.type}")

@@ -8,6 +8,7 @@ marks the text of an expression.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.check.patterns import charge
 from koordpolicy.engine.cel.library.regex import matches
-from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean
+from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean, listed
 from koordpolicy.engine.texts import beginning
 
 from .json_schema import JsonSchema
@@ -133,7 +134,7 @@ def validate(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> Ite
     data = to_plain(node)
     if _predicate(schema_name, version)(data):
         return iter(())
-    return _complaints(_schema(schema_name, version).faults(data), node)
+    return _at_most(_complaints(_schema(schema_name, version).faults(data), node), node)
 
 
 def prune(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> YamlNode | None:
@@ -189,7 +190,7 @@ def validate_against(node: YamlNode, data: Any, declared: JsonSchema, steps: Ste
 
     Places are looked up below `node`.
     """
-    return _complaints(declared.faults(data, steps), node, "params")
+    return _at_most(_complaints(declared.faults(data, steps), node, "params"), node)
 
 
 def read_schema(node: YamlNode, declared: Any, problems: Problems) -> JsonSchema | None:
@@ -229,6 +230,17 @@ def _nearest(node: YamlNode, path: Any) -> YamlNode:
             break
         node = below
     return node
+
+
+def _at_most(complaints: Iterator[Problem], node: YamlNode) -> Iterator[Problem]:
+    """Yield the first complaints about a node, and one that says so if there are more: each value may have one."""
+    yield from itertools.islice(complaints, _MOST_COMPLAINTS)
+    if next(complaints, None) is not None:
+        yield Problem(f"there are more than {_MOST_COMPLAINTS:,} faults here: the others are not shown", node.place,
+                      code="invalid-value")
+
+
+_MOST_COMPLAINTS: Final = 1000
 
 
 def _complaints(faults: Sequence[SchemaFault], node: YamlNode, whole: str = "") -> Iterator[Problem]:
@@ -278,6 +290,7 @@ def _complaint(fault: SchemaFault, root: YamlNode, whole: str) -> Iterator[Probl
 
 _DOCUMENT: Final = "the document"
 _LONGEST_MESSAGE: Final = 200
+_MOST_ADDED: Final = 30
 _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
 
 
@@ -301,7 +314,7 @@ def _unknown(key: str, field: str, known: Mapping[str, Any], given: Container[st
     if not hint and not field and key in known.get("spec", {}).get("properties", {}):
         hint = "indent it under `spec`"
     if not hint and known:
-        hint = "known: " + ", ".join(f"`{each}`" for each in sorted(known))
+        hint = f"known: {listed(sorted(known))}"
     return Problem(f"unknown field {_named(key)}{where}", span, hint, code="unknown-field")
 
 
@@ -314,7 +327,6 @@ def _branches(fault: SchemaFault, root: YamlNode, place: YamlNode, field: str, w
     choices = _required_names(fault.limit)
     if choices and isinstance(fault.value, Mapping):
         given = [choice for choice in choices if choice in fault.value]
-        listed = ", ".join(f"`{choice}`" for choice in choices)
         if given:
             second = place.at(given[1])
             yield Problem(
@@ -322,7 +334,7 @@ def _branches(fault: SchemaFault, root: YamlNode, place: YamlNode, field: str, w
                 "make it two items", code="invalid-value",
             )
         else:
-            yield Problem(f"missing field in `{field}`", place.place, f"one of {listed}", code="missing-field")
+            yield Problem(f"missing field in `{field}`", place.place, f"one of {listed(choices)}", code="missing-field")
         return
     if not fault.branches:
         yield Problem(f"`{field}` fits more than one of its forms", place.place, code="invalid-value")
@@ -370,9 +382,9 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
             subject = f"`{field}`" if field != _DOCUMENT else field
             return f"{subject} is {_shown(value)}, not {_expected(limit)}", hint, place.span
         case "enum" | "const":
-            values = [written(each) for each in ([limit] if keyword == "const" else limit)]
-            listed = "one of " if len(values) > 1 else "write "
-            hint = did_you_mean(written(value), values) or listed + ", ".join(f"`{each}`" for each in values)
+            values = [limit] if keyword == "const" else limit
+            before = "one of" if len(values) > 1 else "write"
+            hint = did_you_mean(written(value), map(written, values)) or f"{before} {listed(values, written)}"
             return f"`{written(value)}` is not a value of `{field}`", hint, place.span
         case "pattern":
             return f"`{_short(value)}` is not a value of `{field}`", f"write {rule.get('x-wanted', limit)}", place.span
@@ -405,8 +417,10 @@ def _added(name: str, declared: Mapping[str, Any]) -> str:
     if examples and isinstance(examples[0], str):
         return f"for example `{name}: {examples[0]}`"
     if values:
-        listed = [f"`{name}: {written(each)}`" for each in values]
-        return "write " + " or ".join((", ".join(listed[:-1]), listed[-1]) if len(listed) > 1 else listed)
+        shown = [f"`{name}: {written(each)}`" for each in values[:_MOST_ADDED]]
+        if len(values) > _MOST_ADDED:
+            return f"write {', '.join(shown)} or one of {len(values) - _MOST_ADDED:,} others"
+        return "write " + " or ".join((", ".join(shown[:-1]), shown[-1]) if len(shown) > 1 else shown)
     return "add it"
 
 

@@ -1,8 +1,20 @@
 from __future__ import annotations
 
+import difflib
+
 import pytest
 
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, did_you_mean, in_order, render
+from koordpolicy.engine.source import (
+    PolicyError,
+    Problem,
+    Problems,
+    Severity,
+    Source,
+    did_you_mean,
+    in_order,
+    listed,
+    render,
+)
 
 FILE = Source("zone.yaml", "spec:\n  filter:\n  - expression: nod.name\n")
 
@@ -122,6 +134,28 @@ def test_machines_get_the_same_facts_as_people():
 ])
 def test_a_hint_is_given_only_where_a_known_word_is_near(word, hint):
     assert did_you_mean(word, ["expression", "name"]) == hint
+
+
+def test_a_hint_among_many_long_words_compares_only_those_that_are_most_alike(monkeypatch):
+    compared = []
+    closest = difflib.get_close_matches
+    monkeypatch.setattr(difflib, "get_close_matches", lambda word, words, **options: (
+        compared.append(len(words)) or closest(word, words, **options)))
+    words = [f"{'ab' * 25}{'xyz'[number % 3] * 5}-{number:03}" for number in range(200)]
+
+    misspelt = words[77].replace("ab", "ba", 1)
+
+    assert did_you_mean(misspelt, words) == f"did you mean `{words[77]}`?"
+    assert compared[0] <= 4
+
+
+def test_long_lists_of_names_are_cut_and_say_so():
+    assert listed(["a", "b"]) == "`a`, `b`"
+    assert listed([]) == ""
+    names = [f"n{number}" for number in range(1030)]
+    assert listed(names).startswith("`n0`, `n1`")
+    assert listed(names).endswith("`n29` and 1,000 more")
+    assert listed([3, "x" * 1000], repr) == f"`3`, `'{'x' * 63}...`"
 
 
 def test_the_caret_stands_under_the_fault_also_behind_characters_that_are_two_columns_wide() -> None:

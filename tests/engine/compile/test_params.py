@@ -61,6 +61,25 @@ def test_a_default_that_cannot_be_read_is_reported_where_it_is_declared():
     assert lines("  params:\n    percent: 60\n") == [12]
 
 
+def test_of_many_faults_of_params_a_thousand_are_reported_and_that_there_are_more():
+    many = f"  params: {{modes: [{', '.join(f'm{number}' for number in range(3000))}]}}\n"
+    modes = ", ".join(f"{number}z" for number in range(500))
+    schema = f"  paramsSchema: {{properties: {{modes: {{items: {{enum: [{modes}]}}}}}}}}\n"
+    text = (
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata:\n  name: example\nspec:\n"
+        f"{many}{schema}  filter:\n  - {{name: it, expression: requests.cpu < 1000}}\n"
+    )
+
+    with pytest.raises(PolicyError) as caught:
+        compile_documents(load([Source("policy.yaml", text)]))
+
+    of_values = [each for each in caught.value.problems if "is not a value" in each.message]
+    assert len(of_values) == 1000
+    assert of_values[7].help.endswith("and 470 more")
+    assert [each.message for each in caught.value.problems if "more than" in each.message] == [
+        "there are more than 1,000 faults here: the others are not shown"]
+
+
 def test_params_are_shared_and_overridden_in_order() -> None:
     shared = shared_params("{params: {low: 1, high: 2, own: 3}}")
     spec = (
