@@ -10,7 +10,7 @@ from ..values.traversal import MOST
 from ..values.values import is_opaque
 from .environment import Overload
 
-__all__ = ["FUNCTION_COSTS", "LIST_COST", "PRICED_BY_OVERLOAD", "call_cost", "one_unit", "size_of"]
+__all__ = ["FUNCTION_COSTS", "LIST_COST", "PRICED_AS_FIRST", "PRICED_BY_OVERLOAD", "call_cost", "one_unit", "size_of"]
 
 LIST_COST: Final = 10
 """The cost of making a list."""
@@ -98,10 +98,16 @@ def _traversed(value: object, known: dict[int, int]) -> int:
 FUNCTION_COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
     "_==_": _equality_cost,
     **dict.fromkeys(("_!=_", "_<_", "_<=_", "_>_", "_>=_"), _comparison_cost),
-    **dict.fromkeys(("matches", "find", "findAll"), _search_cost),
+    **dict.fromkeys(("find", "findAll"), _search_cost),
     **dict.fromkeys(("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), _traversal_cost),
-    "_+_": _sum_cost, "lists.range": lambda arguments: LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
+    "matches": one_unit,  # of the overload of this name, the global one, cel-go does not charge the search
+    "matches_string": _search_cost, "_+_": _sum_cost,
+    "lists.range": lambda arguments: LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
 }
-"""Costs that are neither sum nor product of the arguments' sizes."""
-PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
+"""Costs that are neither sum nor product of the arguments' sizes, by function or by overload."""
+PRICED_BY_OVERLOAD: Final = frozenset((
+    "_+_", "_<_", "_<=_", "_>_", "_>=_", "@in", "bytes", "string", "sort",
+))
 """Functions for which cel-go charges their own cost only if the types determine one overload, and 1 otherwise."""
+PRICED_AS_FIRST: Final = frozenset({"containsIP", "containsCIDR"})
+"""Functions for which Kubernetes charges the cost of the first overload unless the types determine another one."""

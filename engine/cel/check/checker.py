@@ -743,7 +743,7 @@ class _Checker(Unifier):
         name = "optFlatMap" if node.flat else "optMap"
         if target.name == "optional_type" and not target.variable:
             inner = target.parameters[0]
-        elif target == DYN or target.variable:
+        elif target in (DYN, NULL) or target.variable:
             inner = DYN
         elif target != ERROR:
             inner = self.complain(

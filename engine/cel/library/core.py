@@ -154,7 +154,7 @@ _SUBTRACT: Final = (
     Overload("subtract_duration_duration", (DURATION, DURATION), DURATION, lambda a, b: Duration.of(a.ns - b.ns)),
     Overload(
         "subtract_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP,
-        lambda a, b: Timestamp.of(a.ns - b.ns, a.offset_s),
+        lambda a, b: Timestamp.of(a.ns + Duration.of(-b.ns).ns, a.offset_s),  # the negation may overflow, as in cel-go
     ),
     Overload("subtract_timestamp_timestamp", (TIMESTAMP, TIMESTAMP), DURATION, lambda a, b: Duration.of(a.ns - b.ns)),
 )
@@ -175,6 +175,7 @@ _MODULO: Final = (
 _NEGATE: Final = (
     Overload("negate_int64", (INT,), INT, lambda a: checked_int(-a)),
     Overload("negate_double", (DOUBLE,), DOUBLE, lambda a: -a),
+    Overload("negate_duration", (DURATION,), DURATION, lambda a: Duration.of(-a.ns), dynamic=True),
 )
 
 
@@ -388,7 +389,7 @@ CONVERSIONS: Final = (
             Overload("double_to_string", (DOUBLE,), STRING, text_of_double),
             Overload("bytes_to_string", (BYTES,), STRING, _string_of_bytes, cost=_WHOLE_TEXT),
             Overload("timestamp_to_string", (TIMESTAMP,), STRING, str),
-            Overload("duration_to_string", (DURATION,), STRING, str),
+            Overload("duration_to_string", (DURATION,), STRING, Duration.in_seconds),
         ),
         "A value as a string.", "string(1.5) == '1.5' && string(duration('90m')) == '5400s'",
     ),
@@ -433,11 +434,7 @@ CONVERSIONS: Final = (
         "type(1) == int",
     ),
     Function(
-        "dyn", (
-            Overload(
-                "to_dyn", (A,), DYN, _same, cost=Cost(0), walk=nothing,
-            ),
-        ), "The value, its type hidden.", "dyn(1) == 1.0",
+        "dyn", (Overload("to_dyn", (A,), DYN, _same, walk=nothing),), "The value, its type hidden.", "dyn(1) == 1.0",
     ),
 )
 
@@ -460,7 +457,7 @@ TEXTS: Final = (
         (
             Overload(
                 "contains_string", (STRING, STRING), BOOL, lambda a, b: b in a, member=True,
-                cost=Cost(0, ((0, _PER_CHARACTER),)),
+                cost=Cost(0, ((0, _PER_CHARACTER), (1, _PER_CHARACTER)), product=True),
             ),
         ),
         "True if a string contains another.", "'kube-system'.contains('sys')",
@@ -470,7 +467,7 @@ TEXTS: Final = (
         (
             Overload(
                 "starts_with_string", (STRING, STRING), BOOL, lambda a, b: a.startswith(b), member=True,
-                cost=Cost(0, ((1, _PER_CHARACTER),)),
+                cost=Cost(0, ((0, _PER_CHARACTER),)),
             ),
         ),
         "True if a string begins with another.", "'kube-system'.startsWith('kube-')",
@@ -480,7 +477,7 @@ TEXTS: Final = (
         (
             Overload(
                 "ends_with_string", (STRING, STRING), BOOL, lambda a, b: a.endswith(b), member=True,
-                cost=Cost(0, ((1, _PER_CHARACTER),)),
+                cost=Cost(0, ((0, _PER_CHARACTER),)),
             ),
         ),
         "True if a string ends with another.", "'kube-system'.endsWith('system')",

@@ -15,14 +15,17 @@ from ..values.values import NONE, Duration, Optional, Timestamp, is_map, no_over
 _T: Final = variable("T")
 _OPTIONAL: Final = optional_of(_T)
 _FREE: Final = Cost(1)
+_ZERO_TIME: Final = Timestamp.parse("0001-01-01T00:00:00Z")
 
 
 def _of_non_zero_value(value: object) -> Optional:
-    """Return none for null, false, zero numbers and spans, and for empty strings, lists and maps."""
-    if value is None or value is False or value is NONE:
+    """Return none for null, false, zero numbers and spans, Go's zero time, and empty strings, lists and maps."""
+    if value is None or value is False:
         return NONE
-    if type(value) is Duration or type(value) is Timestamp:
-        return NONE if value.ns == 0 else Optional(value)
+    if type(value) is Duration:
+        return Optional(value) if value.ns else NONE
+    if type(value) is Timestamp:
+        return NONE if value == _ZERO_TIME else Optional(value)
     if isinstance(value, int | float | str | bytes | list) or is_map(value):
         return Optional(value) if value else NONE
     return Optional(value)

@@ -14,7 +14,17 @@ from typing import Final
 from ..check.environment import Cost, Function, InvalidLiteralError, Overload, UnknownArgument
 from ..values.traversal import Walk, elements
 from ..values.types import DURATION, DYN, ERROR, INT, STRING, TIMESTAMP, Type, list_of
-from ..values.values import BoolKey, EvaluationError, Uint, is_map, key_value, text_of_double, type_name, type_of_value
+from ..values.values import (
+    BoolKey,
+    Duration,
+    EvaluationError,
+    Uint,
+    is_map,
+    key_value,
+    text_of_double,
+    type_name,
+    type_of_value,
+)
 
 _LARGEST: Final = 10_000_000
 """Most characters of a string that a function makes."""
@@ -178,7 +188,8 @@ def _text(value: object, *, nested: bool, old: bool) -> str:
     if kind is Type:
         return type_name(value)  # type: ignore[arg-type]
     if _name(value) in {"google.protobuf.Timestamp", "google.protobuf.Duration"}:
-        return f'{_name(value).rpartition(".")[2].lower()}("{value}")' if nested and old else str(value)
+        text = value.in_seconds() if isinstance(value, Duration) else str(value)
+        return f'{_name(value).rpartition(".")[2].lower()}("{text}")' if nested and old else text
     raise EvaluationError(
         "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists,"
         f" types, durations, and timestamps, was given {_name(value)}",

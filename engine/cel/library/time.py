@@ -14,11 +14,12 @@ _MILLISECOND: Final = 1_000_000
 
 
 def _of_timestamp(name: str, id_: str, part: Callable[[datetime], int], doc: str, example: str) -> Function:
-    def utc(moment: Timestamp) -> int:
-        return part(moment.in_zone(""))
-
     def zoned(moment: Timestamp, zone: str) -> int:
-        return part(moment.in_zone(zone))
+        local, years = moment.in_zone(zone)
+        return part(local) + (years if id_ == "year" else 0)
+
+    def utc(moment: Timestamp) -> int:
+        return zoned(moment, "")
 
     overloads = (
         Overload(f"timestamp_to_{id_}", (TIMESTAMP,), INT, utc, member=True),

@@ -12,9 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
-from ..check.call_cost import FUNCTION_COSTS, LIST_COST, PRICED_BY_OVERLOAD, call_cost, one_unit, size_of
+from ..check.call_cost import (
+    FUNCTION_COSTS,
+    LIST_COST,
+    PRICED_AS_FIRST,
+    PRICED_BY_OVERLOAD,
+    call_cost,
+    one_unit,
+    size_of,
+)
 from ..check.checked_ast import (
     CallReference,
     Checked,
@@ -258,8 +267,8 @@ class _Builder:
             inner = inner.parameters[0]
         read = reader(inner, self.environment)
 
-        def value_of(container: object) -> object:
-            """Return the field, or `_MISSING`."""
+        def value_of(container: object, *, inside: bool) -> object:
+            """Return the field, or `_MISSING`; a scalar has no fields, and no optional ones (`inside`) either."""
             if type(container) is dict or isinstance(container, Mapping):
                 value = container.get(field, _MISSING)
                 if value is None and declared is not None:
@@ -271,20 +280,24 @@ class _Builder:
                 raise EvaluationError("unsupported index type 'string' in list")
             if container is None and declared is not None:
                 return _MISSING
+            if optional or inside:
+                return _MISSING
             raise EvaluationError(f"no such key: {field}")
 
         base = self._base_cost(node.operand)
 
         def select(evaluation: Evaluation) -> object:
-            container = operand(evaluation)
-            evaluation.cost += base
+            try:
+                container = operand(evaluation)
+            finally:
+                evaluation.cost += base
             inside = container.__class__ is Optional
             if inside:
                 if container is NONE:
                     return NONE
                 container = container.value  # type: ignore[attr-defined]
             try:
-                value = value_of(container)
+                value = value_of(container, inside=inside)
             except EvaluationError as error:
                 raise error.at(position) from None
             if optional or inside:
@@ -310,7 +323,11 @@ class _Builder:
         base = self._base_cost(node.operand)
 
         def presence(evaluation: Evaluation) -> object:
-            container = operand(evaluation)
+            try:
+                container = operand(evaluation)
+            except EvaluationError:
+                evaluation.cost += base - 1  # the chain's own unit, which a test does not cost
+                raise
             evaluation.cost += base
             if type(container) is Optional:
                 if container is NONE:
@@ -362,16 +379,18 @@ class _Builder:
                 if find(container, key, _MISSING) is _MISSING:  # type: ignore[arg-type]
                     return NONE
             elif container is not None or declared is None:
-                raise no_overload()
+                return NONE
             return Optional(value_of(container, key))
 
         # cel-go resolves a key that is read as part of the step, and does not charge its variable.
         base = self._base_cost(node.args[0]) - self._is_read(node.args[1])
 
         def at(evaluation: Evaluation) -> object:
-            container = operand(evaluation)
-            key = key_step(evaluation)
-            evaluation.cost += base
+            try:
+                container = operand(evaluation)
+                key = key_step(evaluation)
+            finally:
+                evaluation.cost += base
             if container is NONE:
                 return NONE
             try:
@@ -483,10 +502,12 @@ class _Builder:
         overloads, objects = reference.overloads, self.environment.types
         declared = list_field(self.checked, node)
         special = None if declared is None else LIST_OPERATORS[reference.function](declared)
-        priced = FUNCTION_COSTS.get(reference.function)
+        priced = FUNCTION_COSTS.get(overloads[0].id) or FUNCTION_COSTS.get(reference.function)
         only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
         if len(overloads) > 1 and reference.function in PRICED_BY_OVERLOAD:
             priced = one_unit
+        elif len(overloads) > 1 and reference.function in PRICED_AS_FIRST:
+            priced = partial(call_cost, overloads[0])
         # cel-go joins lists lazily, and does not charge joining values of unknown types.
         joins = reference.function == "_+_" and (len(overloads) > 1 or any(each.id == "add_list" for each in overloads))
         free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
@@ -660,7 +681,8 @@ class _Builder:
                 raise no_overload().at(position)
             return value is True
 
-        loop = Loop(items, assign, None if predicate is None else holds, transform, first, position)
+        listing = 0 if node.transform is None or self._folded(node.transform) else LIST_COST
+        loop = Loop(items, assign, None if predicate is None else holds, transform, listing, first, position)
         return MACROS[node.macro](loop)
 
     def _range(
@@ -732,9 +754,7 @@ class _Builder:
             if not flat:
                 evaluation.charge(1)
                 return Optional(value)
-            if type(value) is not Optional:
-                raise no_overload().at(position)
-            return value
+            return value  # as in cel-go, which tests only the type that the checker knows
 
         return optional_map
 
@@ -779,28 +799,24 @@ def _failing(message: str, position: int) -> Step:
     return fail
 
 
-def _or_value(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
+def _or_value(builder: _Builder, nodes: tuple[Expr, ...], _: int) -> Step:
     target, default = (builder.build(each) for each in nodes)
 
     def or_value(evaluation: Evaluation) -> object:
         held = target(evaluation)
-        if type(held) is not Optional:
-            raise no_overload().at(position)
-        return default(evaluation) if held is NONE else held.value
+        if held is NONE:
+            return default(evaluation)
+        return held.value if type(held) is Optional else held  # as in cel-go, where nothing else is tested
 
     return or_value
 
 
-def _or(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
+def _or(builder: _Builder, nodes: tuple[Expr, ...], _: int) -> Step:
     target, other = (builder.build(each) for each in nodes)
 
     def or_(evaluation: Evaluation) -> object:
         held = target(evaluation)
-        if held is NONE:
-            held = other(evaluation)
-        if type(held) is not Optional:
-            raise no_overload().at(position)
-        return held
+        return other(evaluation) if held is NONE else held  # as in cel-go, where nothing else is tested
 
     return or_
 

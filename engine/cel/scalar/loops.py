@@ -27,6 +27,8 @@ class Loop:
     holds: Callable[[Evaluation], bool] | None
     """The condition of an iteration; None if the macro has none."""
     transform: Step | None
+    listing: int
+    """The cost of the list of one transformed element; a constant one costs nothing, because Kubernetes folds it."""
     first: int
     """The slot of the first variable."""
     position: int
@@ -101,6 +103,7 @@ def _filter(loop: Loop) -> Step:
 def _map(loop: Loop) -> Step:
     items, assign, holds, transform = loop.items, loop.assign, loop.holds, loop.transform
     assert transform is not None
+    per_item = 2 + loop.listing
 
     def map_(evaluation: Evaluation) -> object:
         result = []
@@ -108,7 +111,7 @@ def _map(loop: Loop) -> Step:
         for pair in items(evaluation):
             assign(evaluation, pair)
             if holds is None or holds(evaluation):
-                evaluation.charge(12)
+                evaluation.charge(per_item)
                 result.append(transform(evaluation))
             else:
                 evaluation.turn()
@@ -167,13 +170,14 @@ def _transform_map_entry(loop: Loop) -> Step:
 def _sort_by(loop: Loop) -> Step:
     items, assign, transform, first, position = loop.items, loop.assign, loop.transform, loop.first, loop.position
     assert transform is not None
+    per_item = 2 + loop.listing
 
     def sort_by(evaluation: Evaluation) -> object:
         keyed: list[tuple[object, object]] = []
         evaluation.cost += 3
         for pair in items(evaluation):
             assign(evaluation, pair)
-            evaluation.charge(12)
+            evaluation.charge(per_item)
             keyed.append((transform(evaluation), evaluation.locals[first]))
         factor = 2.1 if keyed and type(keyed[0][0]) in {str, bytes} else 2.0
         evaluation.charge(LIST_COST + 1 + int(len(keyed) ** 2 * factor))

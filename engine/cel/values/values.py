@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from typing import ClassVar, Final
 from zoneinfo import ZoneInfo
@@ -142,14 +143,19 @@ class Timestamp:
             zone = f"{'-' if self.offset_s < 0 else '+'}{hours:02d}:{minutes:02d}"
         return f"{day}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}{fraction}{zone}"
 
-    def in_zone(self, zone: str) -> datetime:
-        """Return the wall clock in a zone: an IANA name, empty for UTC, or `[+-]hh:mm`. Microseconds are cut."""
+    def in_zone(self, zone: str) -> tuple[datetime, int]:
+        """Return the wall clock in a zone: an IANA name, empty for UTC, or `[+-]hh:mm`. Microseconds are cut.
+
+        The second value is a number of years to add, a multiple of 400, after which the calendar repeats: the local
+        year of an instant may be one that `datetime` does not have.
+        """
         shift = _fixed_offset(zone)
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.ns // 1000)
-        try:
-            return moment + timedelta(seconds=shift) if shift is not None else moment.astimezone(_zone(zone))
-        except OverflowError:
-            raise EvaluationError("timestamp overflow") from None
+        microseconds, years = self.ns // 1000, 0
+        if not _LOCAL_MIN < microseconds < _LOCAL_MAX:
+            years = 400 if microseconds > 0 else -400
+            microseconds -= years // 400 * _ERA
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+        return (moment + timedelta(seconds=shift) if shift is not None else moment.astimezone(_zone(zone))), years
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,6 +183,12 @@ class Duration:
     def parse(text: str) -> Duration:
         """Return the span of a Go duration string (`1h30m`, `-1.5s`, `0`)."""
         return _parse_duration(text)
+
+    def in_seconds(self) -> str:
+        """Return the span as cel-go prints it: a double of seconds, whose last digits are rounded in long spans."""
+        seconds, ns = divmod(abs(self.ns), _SECOND)
+        rounded = format(Decimal(repr(seconds + ns / 1e9)), "f").removesuffix(".0")
+        return f"{'-' if self.ns < 0 else ''}{rounded}s"
 
     def __str__(self) -> str:
         seconds, ns = divmod(abs(self.ns), _SECOND)
@@ -290,7 +302,7 @@ def index(container: object, key: object) -> object:
         if value is _MISSING:
             raise EvaluationError(f"no such key: {text_of(key)}")
         return value
-    raise no_overload()
+    raise EvaluationError(f"no such key: {text_of(key)}")
 
 
 def index_list(items: list[object], key: object) -> object:
@@ -497,6 +509,9 @@ def type_name(of: Type) -> str:
 _FIRST_NS: Final = (date.min.toordinal() - _EPOCH_DAY) * _DAY * _SECOND
 _LAST_NS: Final = (date.max.toordinal() - _EPOCH_DAY + 1) * _DAY * _SECOND - 1
 
+_ERA: Final = 146_097 * _DAY * 1_000_000
+_LOCAL_MIN, _LOCAL_MAX = _FIRST_NS // 1000 + _ERA // 2, _LAST_NS // 1000 - _ERA // 2
+
 _TIMESTAMP: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
     r"(?:(Z)|([+-])([0-9]{2}):([0-9]{2}))",
@@ -506,7 +521,7 @@ _UNITS: Final = {
     "ns": 1, "us": 1_000, "\u00b5s": 1_000, "\u03bcs": 1_000, "ms": 1_000_000, "s": _SECOND, "m": 60 * _SECOND,
     "h": 3600 * _SECOND,
 }
-_FIXED_OFFSET: Final = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})")
+_FIXED_OFFSET: Final = re.compile(r"([+-]?[0-9]{1,6}):([+-]?[0-9]{1,6})")
 
 
 @lru_cache(maxsize=4096)
@@ -518,7 +533,7 @@ def _parse_timestamp(text: str) -> Timestamp:
     offset_s = 0
     if match[8] is None:
         hours, minutes = int(match[10]), int(match[11])
-        if hours > 23 or minutes > 59:
+        if hours > 24 or minutes > 60:  # Go permits the limits themselves
             raise EvaluationError(f"`{text[:64]}` is not a timestamp: its offset is out of range")
         offset_s = (hours * 60 + minutes) * 60 * (-1 if match[9] == "-" else 1)
     try:
@@ -559,8 +574,8 @@ def _fixed_offset(zone: str) -> int | None:
     match = _FIXED_OFFSET.fullmatch(zone)
     if match is None:
         return None
-    hours, minutes = int(match[2]), int(match[3])  # beyond 23:59 too: cel-go only adds them up
-    return (hours * 3600 + minutes * 60) * (-1 if match[1] == "-" else 1)
+    hours, minutes = int(match[1]), int(match[2])  # beyond 23:59 too: cel-go only adds them up
+    return hours * 3600 + minutes * 60 * (-1 if zone.startswith("-") else 1)
 
 
 @lru_cache(maxsize=1024)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
@@ -25,7 +26,7 @@ from koordpolicy.engine.cel.values.values import Duration, EvaluationError, Time
 
 _T: Final = variable("T")
 _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
-_SUMMABLE: Final = (INT, UINT, DOUBLE, DURATION)
+_ZEROS: Final = {INT: 0, UINT: Uint(0), DOUBLE: 0.0, DURATION: Duration(0)}
 _TRAVERSAL: Final = Cost(0, ((0, 1.0),))
 
 
@@ -54,15 +55,13 @@ def _is_sorted(items: list[object]) -> bool:
     return True
 
 
-def _sum(items: list[object]) -> object:
-    if not items:
-        return 0
-    total = items[0]
+def _sum(items: list[object], zero: object) -> object:
+    total = items[0] if items else zero
     if total.__class__ not in {int, Uint, float, Duration}:
         raise no_overload()
     for each in items[1:]:
         total = _added(total, each)
-    return total
+    return total + 0.0 if type(total) is float else total  # it begins at 0.0: there is no -0.0
 
 
 def _added(left: object, right: object) -> object:
@@ -117,7 +116,12 @@ LISTS: Final = (
         "isSorted", _over("is_sorted", _COMPARABLE, BOOL, _is_sorted), "True if the elements are in ascending order.",
         "[1, 2, 2].isSorted()",
     ),
-    Function("sum", _over("sum", _SUMMABLE, None, _sum), "The sum; 0 for an empty list.", "[1, 3].sum() == 4"),
+    Function(
+        "sum", tuple(
+            each for kind, zero in _ZEROS.items() for each in _over("sum", (kind,), None, partial(_sum, zero=zero))
+        ),
+        "The sum; 0 for an empty list.", "[1, 3].sum() == 4",
+    ),
     Function(
         "min", _over("min", _COMPARABLE, None, _extreme("min", -1)), "The least element; an error for an empty list.",
         "[2, 1].min() == 1",

@@ -144,12 +144,15 @@ def _contains_cidr(block: CIDR, part: CIDR) -> bool:
     )
 
 
-def _containment(*, whole: bool) -> Callable[[CIDR, object], int]:
+def _containment(*, whole: bool, text: bool = False) -> Callable[[CIDR, object], int]:
     def measure(block: CIDR, other: object) -> int:
-        """Return the cost of comparing with a block: its length twice, and once more if it is masked (`whole`)."""
+        """Return the cost of comparing with a block: its length twice, and once more if it is masked (`whole`).
+
+        A `text` is read first.
+        """
         size = block.cel_size
         cost = math.ceil(0.2 * size) + (math.ceil(0.1 * size) + 1 if whole else 0)
-        return cost + (math.ceil(0.1 * len(other)) if isinstance(other, str) else 0)
+        return cost + (math.ceil(0.1 * len(other)) if text and isinstance(other, str) else 0)
 
     return measure
 
@@ -235,7 +238,7 @@ NETWORK: Final = (
             ),
             Overload(
                 "cidr_contains_ip_string", (_CIDR, STRING), BOOL, _from_text(ip, _contains_ip), member=True,
-                cost=Cost(4, ((1, 0.1),)), measure=_containment(whole=False),
+                cost=Cost(4, ((1, 0.1),)), measure=_containment(whole=False, text=True),
             ),
         ),
         "True if a block contains an address.", "cidr('192.168.0.0/24').containsIP('192.168.0.1')",
@@ -249,7 +252,7 @@ NETWORK: Final = (
             ),
             Overload(
                 "cidr_contains_cidr_string", (_CIDR, STRING), BOOL, _from_text(cidr, _contains_cidr), member=True,
-                cost=Cost(7, ((1, 0.1),)), measure=_containment(whole=True),
+                cost=Cost(7, ((1, 0.1),)), measure=_containment(whole=True, text=True),
             ),
         ),
         "True if a block contains another block.", "cidr('192.168.0.0/16').containsCIDR('192.168.10.0/24')",

@@ -15,7 +15,8 @@ _COST: Final = Cost(0, ((0, 0.1),))
 _VERSION: Final = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?",
 )
-_LARGEST: Final = 2**63 - 1
+_LARGEST: Final = 2**64 - 1
+"""Of an unsigned number; `major()`, `minor()` and `patch()` wrap around above an int's, as in Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +109,10 @@ def _is_semver(text: str, normalize: bool = False) -> bool:
     return True
 
 
+def _wrapped(number: int) -> int:
+    return number if number < 2**63 else number - 2**64
+
+
 _SEMVER: Final = Semver.cel_type
 
 SEMVER: Final = (
@@ -128,16 +133,16 @@ SEMVER: Final = (
         "True if a string is a semantic version.", "isSemver('1.2.3') && !isSemver('1.2')",
     ),
     Function(
-        "major", (Overload("semver_major", (_SEMVER,), INT, lambda a: a.major, member=True),), "The first number.",
-        "semver('1.2.3').major() == 1",
+        "major", (Overload("semver_major", (_SEMVER,), INT, lambda a: _wrapped(a.major), member=True),),
+        "The first number.", "semver('1.2.3').major() == 1",
     ),
     Function(
-        "minor", (Overload("semver_minor", (_SEMVER,), INT, lambda a: a.minor, member=True),), "The second number.",
-        "semver('1.2.3').minor() == 2",
+        "minor", (Overload("semver_minor", (_SEMVER,), INT, lambda a: _wrapped(a.minor), member=True),),
+        "The second number.", "semver('1.2.3').minor() == 2",
     ),
     Function(
-        "patch", (Overload("semver_patch", (_SEMVER,), INT, lambda a: a.patch, member=True),), "The third number.",
-        "semver('1.2.3').patch() == 3",
+        "patch", (Overload("semver_patch", (_SEMVER,), INT, lambda a: _wrapped(a.patch), member=True),),
+        "The third number.", "semver('1.2.3').patch() == 3",
     ),
     Function(
         "isGreaterThan",

@@ -1,12 +1,15 @@
-"""URLs as Go's `url.ParseRequestURI` reads them (apiserver `pkg/cel/library/urls.go`)."""
+"""URLs as Go reads them (apiserver `pkg/cel/library/urls.go`).
+
+`url.ParseRequestURI` decides what is one; `url.Parse`, which knows fragments, tells its parts.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
 from koordpolicy.engine.cel.values.types import BOOL, STRING, Type, list_of, map_of
@@ -21,6 +24,10 @@ _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _PATH_PLAIN: Final = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+,/:;=@!'()*[]%",
 )
+_UNESCAPED_IN_PATH: Final = _PATH_PLAIN - frozenset(b"!'()*[]%")
+_HOST_PLAIN: Final = _PATH_PLAIN | frozenset(b'<>"')
+_FRAGMENT_PLAIN: Final = _PATH_PLAIN | frozenset(b"?")
+_UNESCAPED_IN_FRAGMENT: Final = _FRAGMENT_PLAIN - frozenset(b"'[]%")
 _LONGEST: Final = 1_000_000
 
 
@@ -31,10 +38,11 @@ class URL:
     cel_type: ClassVar[Type] = Type("kubernetes.URL")
 
     text: str
-    scheme: str
-    host: str
-    path: str
-    query: str
+    """The string of it, escaped as Go does; two spellings of one URL are equal."""
+    scheme: str = field(compare=False)
+    host: str = field(compare=False)
+    path: str = field(compare=False)
+    query: str = field(compare=False)
 
     @staticmethod
     def parse(text: str) -> URL:
@@ -60,8 +68,7 @@ class URL:
     @property
     def escaped_path(self) -> str:
         """The path with everything escaped that has to be."""
-        octets = self.path.encode("utf-8")
-        return "".join(chr(each) if each in _PATH_PLAIN else f"%{each:02X}" for each in octets)
+        return _escaped(self.path, _PATH_PLAIN, _UNESCAPED_IN_PATH)
 
     def parameters(self) -> dict[str, list[str]]:
         """Return the query's parameters, unescaped; malformed ones are omitted."""
@@ -74,12 +81,33 @@ class URL:
         return result
 
 
+def _escaped(text: str, valid: frozenset[int], unescaped: frozenset[int]) -> str:
+    """Return a text as it is if its characters are valid; else escaped anew, as Go does."""
+    if all(each in valid for each in text.encode("utf-8")):
+        return text
+    return "".join(chr(each) if each in unescaped else f"%{each:02X}" for each in unquote_to_bytes(text))
+
+
 def _unescaped(text: str) -> str:
     return unquote(text.replace("+", " "))
 
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> URL:
+    found = _read(text)
+    whole, mark, fragment = text.partition("#")
+    if not mark:
+        return found
+    if _ESCAPE.search(fragment):
+        raise ValueError(f"`{text[:100]}` is not a URL: invalid escape in its fragment")
+    found = _read(whole)
+    if not fragment:
+        return found
+    return replace(found, text=f"{found.text}#{_escaped(fragment, _FRAGMENT_PLAIN, _UNESCAPED_IN_FRAGMENT)}")
+
+
+def _read(text: str) -> URL:
+    """Return the URL of a string without a fragment; a `#` is a character as any other."""
     if not text:
         raise ValueError("an empty string is not a URL")
     shown = text[:100]
@@ -93,12 +121,12 @@ def _parse(text: str) -> URL:
         scheme, rest = match[1].lower(), match[2]
     elif text.startswith(":"):
         raise ValueError(f"`{shown}` is not a URL: its scheme is missing")
-    rest, _, query = rest.partition("?")
+    rest, mark, query = rest.partition("?")
     if not rest.startswith("/"):
         if scheme:
-            return URL(text, scheme, "", "", query)  # opaque, such as mailto:a@b
+            return URL(f"{scheme}:{rest}{mark}{query}", scheme, "", "", query)  # opaque, such as mailto:a@b
         raise ValueError(f"`{shown}` is not a URL: invalid URI for request")
-    host = ""
+    host = authority = ""
     if rest.startswith("//") and (scheme or not rest.startswith("///")):
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
@@ -106,9 +134,14 @@ def _parse(text: str) -> URL:
         if at and not re.fullmatch(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*", user):
             raise ValueError(f"`{shown}` is not a URL: invalid user")
         _check_host(host, shown)
+        authority = f"//{user}{at}{_escaped(host, _HOST_PLAIN, _HOST_PLAIN)}" if host or at or rest else ""
     if _ESCAPE.search(rest):
         raise ValueError(f"`{shown}` is not a URL: invalid escape in its path")
-    return URL(text, scheme, host, rest, query)
+    if host.startswith("["):
+        host = host.replace("%25", "%", 1)  # begins a zone
+    begin = f"{scheme}:" if scheme else ""
+    shown = f"{begin}{authority}{_escaped(rest, _PATH_PLAIN, _UNESCAPED_IN_PATH)}{mark}{query}"
+    return URL(shown, scheme, host, rest, query)
 
 
 def _check_host(host: str, shown: str) -> None:
@@ -136,7 +169,7 @@ def _url(text: str) -> URL:
 
 def _is_url(text: str) -> bool:
     try:
-        _parse(text)
+        _read(text)
     except ValueError:
         return False
     return True

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.values.types import DYN
+from koordpolicy.engine.cel.values.values import Duration, Uint
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.source import PolicyError
@@ -280,3 +281,92 @@ def test_a_text_that_go_does_not_read_is_refused(kind: str, text: str) -> None:
 ])  # fmt: skip
 def test_a_text_that_go_reads_is_read(text: str, expected: object) -> None:
     assert value(text) == expected
+
+
+# --- what a program of Kubernetes' own library says (tests/e2e/expressions) -------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("[0.5].filter(x, false).sum()", 0.0), ("[1u].filter(x, false).sum()", Uint(0)), ("dyn([]).sum()", 0),
+    ("[duration('1s')].filter(x, false).sum()", Duration(0)), ("string([-0.0].sum())", "0"),
+    ("dyn(1).orValue(2)", 1), ("dyn('a').or(dyn(2))", "a"), ("optional.of(1).optFlatMap(x, dyn(x + 1))", 2),
+    ("null.optMap(x, 1) == optional.of(2) || true", True),
+    ("dyn(1.5).?a.hasValue()", False), ("dyn(null).?a.b.orValue(3)", 3), ("dyn('a')[?0].hasValue()", False),
+    ("{'a': optional.of(1)}.a.orValue(2)", 1),
+    ("optional.ofNonZeroValue(timestamp(0)).hasValue()", True),
+    ("optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')).hasValue()", False),
+    ("optional.ofNonZeroValue(optional.none()).hasValue()", True),
+    ("-dyn(duration('90s')) == duration('-90s')", True),
+    ("string(duration('9223372036854775807ns'))", "9223372036.854776s"), ("string(duration('-0.1s'))", "-0.1s"),
+    ("'%s'.format([duration('123456789.123456789s')])", "123456789.12345679s"),
+])  # fmt: skip
+def test_values_are_those_of_kubernetes(text: str, expected: object) -> None:
+    found = value(text)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("{'a': optional.of(1)}.b.orValue(2)", "no such key: b"), ("dyn(1)[0]", "no such key: 0"),
+    ("dyn('abc')[0]", "no such key: 0"), ("dyn([1]).?a", "unsupported index type 'string' in list"),
+    ("timestamp(0) - duration('-9223372036854775808ns')", "integer overflow"),
+    ("dyn('a').value()", "no such overload"),
+])  # fmt: skip
+def test_errors_are_those_of_kubernetes(text: str, message: str) -> None:
+    assert value(text) == f"error: {message}"
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("timestamp('2026-01-01T00:00:00+24:00').getDate()", 31),
+    ("timestamp('2026-01-01T10:00:00Z').getHours('+5:3')", 15),
+    ("timestamp('2026-01-01T10:00:00Z').getMinutes('-5:3')", 57),
+    ("timestamp('2026-01-01T10:00:00Z').getHours('+25:00')", 11),
+    ("timestamp('9999-12-31T23:59:59Z').getFullYear('+01:00')", 10000),
+    ("timestamp('9999-12-31T23:59:59Z').getMonth('Europe/Berlin')", 0),
+    ("timestamp('9999-12-31T23:59:59Z').getDayOfWeek('+01:00')", 6),
+    ("timestamp('0001-01-01T00:00:00Z').getFullYear('-01:00')", 0),
+    ("timestamp('0001-01-01T00:00:00Z').getDayOfYear('-01:00')", 365),
+])  # fmt: skip
+def test_local_times_may_be_of_a_year_that_no_timestamp_has(text: str, expected: int) -> None:
+    assert value(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("semver('18446744073709551615.9223372036854775807.0').major()", -1),
+    ("semver('18446744073709551615.9223372036854775807.0').minor()", 2**63 - 1),
+    ("semver('18446744073709551615.0.0').compareTo(semver('1.0.0'))", 1),
+    ("isSemver('18446744073709551616.0.0')", False),
+])  # fmt: skip
+def test_numbers_of_a_version_are_unsigned_and_wrap_around_as_ints(text: str, expected: object) -> None:
+    assert value(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("url('http://') == url('http:')", True), ("url('HTTP://h/é') == url('http://h/%C3%A9')", True),
+    ("url('http://h/a b') == url('http://h/a%20b')", True), ("url('/a?') == url('/a')", False),
+    ("url('http://h/') == url('http://h')", False), ("url('/a#') == url('/a')", True),
+    ("url('mailto:a#b') == url('mailto:a')", False), ("url('/p#é f') == url('/p#%C3%A9%20f')", True),
+    ("url('/a##b') == url('/a#%23b')", True), ("url('/a?x#b') == url('/a?x#%62')", False),
+    ("url('http://h/p#frag').getEscapedPath()", "/p"), ("url('/a?x=1#b').getQuery()", {"x": ["1"]}),
+    ("url('/a#b?c').getQuery()", {}), ("isURL('http://h#b')", False), ("isURL('http://h?x#%zz')", True),
+    ("url('/a%62').getEscapedPath()", "/a%62"), ('url("/a\'%2fb c").getEscapedPath()', "/a%27/b%20c"),
+    ("url('http://[fe80::1%25eth0]/').getHost()", "[fe80::1%eth0]"),
+])  # fmt: skip
+def test_urls_have_the_parts_that_go_tells_and_equal_by_their_escaped_string(text: str, expected: object) -> None:
+    assert value(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("dyn(d)", 2), ("dyn(1)", 0), ("'abcdefghijklmnopqrstu'.startsWith('a')", 3),
+    ("'a'.endsWith('abcdefghijklmnopq')", 1),
+    ("'abcdefghijklmnopqrstu'.contains('abcdefghijkl')", 6), ("matches('abcdefghijklmnopqrstu', 'abcdefghi')", 1),
+    ("'abcdefghijklmnopqrstu'.matches('abcdefghi')", 9),
+    ("[1, 2].map(x, 'a')", 5), ("[1, 2].map(x, x)", 27), ("[1, 2].map(x, true, {'a': 1})", 5),
+    ("[1, 2].map(x, int)", 5),
+    ("[1, 2].transformList(i, x, 'a')", 5), ("bytes(dyn('abcdefghijklmnopqrstu'))", 0), ("1 in dyn([1, 2, 3])", 1),
+    ("cidr('10.0.0.0/8').containsIP('10.0.0.1')", 3), ("cidr('10.0.0.0/8').containsIP(dyn('10.0.0.1'))", 2),
+    ("cidr('2001:db8::/32').containsCIDR(dyn('2001:db8::1/128'))", 5),
+    ("dyn(1 / 0).a == 1 || true", 4), ("has(dyn(1 / 0).a) || true", 2), ("has({'a': dyn({})}.c.b) || true", 1),
+    ("{'a': dyn({})}.c.b == 1 || true", 3),
+])  # fmt: skip
+def test_costs_are_those_of_kubernetes(text: str, expected: int) -> None:
+    assert cost(text) == expected
