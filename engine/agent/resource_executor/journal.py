@@ -148,6 +148,8 @@ class ResourceJournal:
             self._descriptor = -1
 
     def _take(self, record: Mapping[str, Any]) -> bool:
+        if not _is_possible(record):
+            return False
         match record:
             case {"path": str(path), "file": str(file), "original": str(original)}:
                 if len(self.entries) < MOST_ENTRIES:
@@ -227,6 +229,18 @@ def read_boot(proc: Path) -> str:
 def _write_all(descriptor: int, content: bytes) -> None:
     while content:
         content = content[os.write(descriptor, content):]
+
+
+def _is_possible(record: Mapping[str, Any]) -> bool:
+    """Return whether paths and texts are such that a file may have them: calls of the system take no others."""
+    paths = (record.get("path"), record.get("group"), record.get("dropped"))
+    if any(isinstance(each, str) and "\0" in each for each in paths):
+        return False
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # a half of a surrogate pair
+        return False
+    return True
 
 
 def _encode(record: Mapping[str, Any]) -> bytes:

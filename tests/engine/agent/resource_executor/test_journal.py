@@ -328,6 +328,20 @@ def test_a_journal_names_no_files_of_others(v1: Machine, tmp_path: Path) -> None
     assert target.read_text() == "5"
 
 
+@pytest.mark.parametrize("odd", ["\0", "\ud800"], ids=["null", "half of a pair"])
+def test_records_of_files_that_cannot_be_cost_only_themselves(v1: Machine, odd: str) -> None:
+    name = f"{TIER}/cpu.shares"
+    before = v1.text(name)
+    v1.write((name, "4"))
+    path = v1.root / "state" / "journal"
+    shares, texts = str(v1.path(name)), {"file": "cpu.shares", "original": "7"}
+    records = [{"path": f"{shares}{odd}", **texts}, {"group": f"{v1.root}/resctrl/x{odd}"}, {"dropped": f"x{odd}"}]
+    with path.open("ab") as file:
+        file.write(b"".join(map(module._encode, records)))
+    assert [each.status.value for each in v1.restarted().start(0)] == ["restored"]
+    assert v1.text(name) == before
+
+
 def test_files_that_cannot_be_journaled_are_not_changed(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     known = f"{TIER}/cpu.cfs_burst_us"
     machine.write((known, "5"))
