@@ -18,6 +18,7 @@ from koordpolicy.engine.agent import metric_table as agent
 from koordpolicy.engine.descheduler.live import metric_table as descheduler
 from koordpolicy.engine.monitoring.alerts import ALERTS
 from koordpolicy.engine.scheduler.observe import metric_table as table
+from koordpolicy.engine.serving import process_metrics as process
 from koordpolicy.engine.serving.instruments import MetricSpec
 
 ROOT: Final = Path(__file__).parents[1]
@@ -217,6 +218,14 @@ def prometheus_rule() -> dict[str, Any]:
             "spec": {"groups": rule_groups()}}
 
 
+_LIBRARIES: Final = """\
+kube-scheduler also has the metrics of the libraries that it is made of, which say nothing about scheduling and are not
+here: `go_*` of Go, `apiserver_*`, `aggregator_*`, `apiextensions_*`, `authentication_*`, `authenticated_user_requests`,
+`authorization_*`, `node_collector_*` and `workqueue_*` of the API server's, and `version_info`,
+`kubernetes_feature_enabled`, `registered_metrics_total`, `disabled_metrics_total`, `hidden_metrics_total` and
+`cardinality_enforcement_*` of its components. `process_network_receive_bytes_total` and
+`process_network_transmit_bytes_total` count the network of the whole container, which the kubelet measures.
+"""
 _HEAD: Final = """\
 # Metrics and health
 
@@ -285,12 +294,14 @@ def page() -> str:
     parts += _lines("Of the agent of a node", (*agent.COLLECTION, *agent.REPORTS, *agent.DECISIONS), read)
     parts.append(f"\n{agent.NOTE}")
     parts += _lines("Of a descheduler of a live cluster", descheduler.TABLE, read)
+    parts += _lines("Of the process of each server", process.TABLE, read)
     parts += _lines("Of `/metrics/slis`", table.CHECKS, read)
     parts += _lines("Of `/metrics/resources`", table.RESOURCES, read)
     parts.append("\n## Without series\n\nThese metrics of kube-scheduler are named in the output without a value.\n")
     parts.append("| metric | why |")
     parts.append("| --- | --- |")
     parts += [f"| `{spec.name}` | {spec.always_empty} |" for spec in table.EMPTY]
+    parts.append(f"\n{_LIBRARIES}".rstrip("\n"))
     return "\n".join(parts) + "\n"
 
 

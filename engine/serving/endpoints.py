@@ -21,6 +21,7 @@ from .daemons import Daemons
 from .health import Health, HealthReport, UnknownCheckError
 from .instruments import MetricsRegistry
 from .long_texts import json_blocks
+from .process_metrics import ProcessMetrics
 from .reviews import Denied
 
 JSON: Final = "application/json; charset=utf-8"
@@ -45,6 +46,8 @@ class OperationEndpoints:
     ) -> None:
         """`configuration` returns plain data: the completed configuration, without secrets; None for no /configz.
 
+        With `metrics` come those of the process.
+
         `status` returns the plain data of /status, in a thread; None for none here. `access` decides who may read
         what; None lets everybody read everything. `texts` are further metrics by path, in blocks, `pages`
         further plain data by path, of a query. `/status` has as `started` when this was made, by `now` in seconds
@@ -57,7 +60,8 @@ class OperationEndpoints:
         self._started = now()
         self._access = access
         self._texts: dict[str, Callable[[], Iterable[bytes]]] = {
-            "/metrics": metrics.blocks, "/metrics/slis": MetricsRegistry(health).blocks, **(texts or {})}
+            "/metrics": MetricsRegistry(metrics, ProcessMetrics()).blocks,
+            "/metrics/slis": MetricsRegistry(health).blocks, **(texts or {})}
         self._scraper = Daemons(1, "metrics")
 
     def add_to(self, app: web.Application) -> None:

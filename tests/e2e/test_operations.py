@@ -19,6 +19,7 @@ import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from koordpolicy.engine.scheduler.observe import metric_table as table
+from koordpolicy.engine.serving import process_metrics
 
 from .control_plane import AdminClient, ControlPlane, NamedCluster
 from .nodes import FakeKubelet, add_node, add_pod
@@ -128,7 +129,8 @@ def test_l45_all_metrics_are_there_after_a_success_a_failure_and_a_preemption(
             until(lambda: endpoint.samples().get(("scheduler_preemption_victims_count", ()), 0) >= 1)
             types, samples = endpoint.types(), endpoint.samples()
             expected = {spec.name: "gauge" if spec.type.value == "info" else spec.type.value
-                        for spec in (*table.SCHEDULER, *table.LIVE) if spec is not table.LEADER}
+                        for spec in (*table.SCHEDULER, *table.LIVE, *process_metrics.TABLE)
+                        if spec is not table.LEADER}
             assert types == expected
             assert samples["scheduler_unschedulable_pods", (("plugin", "NodeResourcesFit"), profile)] >= 1
             host = ("host", cluster.url.partition("//")[2])

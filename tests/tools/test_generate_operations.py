@@ -47,7 +47,7 @@ from koordpolicy.engine.scheduler.live.owner import LiveView
 from koordpolicy.engine.scheduler.live.server import ServerSettings
 from koordpolicy.engine.scheduler.observe import metric_table as table
 from koordpolicy.engine.scheduler.observe.counters import Counters
-from koordpolicy.engine.serving import client_metrics
+from koordpolicy.engine.serving import client_metrics, process_metrics
 from koordpolicy.engine.serving.client_metrics import ClientMetrics
 from koordpolicy.engine.serving.instruments import MetricsRegistry, MetricType
 from tests.engine.cli.conftest import node
@@ -169,8 +169,8 @@ def test_the_committed_files_are_what_the_table_yields(generator):
 def test_servers_have_the_metrics_of_the_table_and_no_others(of_extender, of_scheduler, of_agent, of_descheduler):
     shown = {MetricType.INFO: "gauge"}
     for found, specs in (
-            (of_agent, AGENT), (of_descheduler, DESCHEDULER), (of_extender, table.EXTENDER),
-            (of_scheduler, (*table.SCHEDULER, *table.LIVE))):
+            (of_agent, (*AGENT, *process_metrics.TABLE)), (of_descheduler, DESCHEDULER),
+            (of_extender, (*table.EXTENDER, *process_metrics.TABLE)), (of_scheduler, (*table.SCHEDULER, *table.LIVE))):
         assert found == {spec.name: shown.get(spec.type, spec.type.value) for spec in specs}
 
 
