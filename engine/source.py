@@ -21,6 +21,17 @@ from typing import Any
 
 from koordpolicy.engine.escaping import one_line, visible
 
+_HINTS = {
+    "mapping values are not allowed in this context": "is the line before indented right, or a string not quoted?",
+    "could not find expected ':'": "is there a `:` behind the key, or a string not quoted?",
+    "did not find expected key": "is the line indented as the keys around it, or a string not quoted as a whole?",
+    "did not find expected ',' or '}'": "is a `,` or `}` missing, or an expression not quoted?",
+    "did not find expected ',' or ']'": "is a `,` or `]` missing, or an expression not quoted?",
+    "did not find expected comment or line break": "is that an expression not quoted?",
+    "did not find expected alphabetic or numeric character": "is that an expression not quoted?",
+    "did not find expected node content": "is a value missing there, or the file cut off?",
+    "found unexpected end of stream": "is a quote or bracket not closed, or the file cut off?",
+}
 _EXCERPT_WIDTH = 160
 _MESSAGE_WIDTH = 1000
 _SHOWN_PROBLEMS = 100
@@ -272,6 +283,11 @@ def most_severe(severities: Sequence[Severity], most: int) -> list[int]:
     """Return the indices of at most `most` entries in their order; the less severe ones are left out first."""
     ranked = sorted(range(len(severities)), key=lambda index: (severities[index], index))
     return sorted(ranked[:most])
+
+
+def syntax_hint(text: str, offset: int, message: str) -> str:
+    """Return what may be wrong where YAML's parser reports a fault of syntax; empty if nothing is known."""
+    return "indent with spaces: YAML allows no tabs there" if text.startswith("\t", offset) else _HINTS.get(message, "")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.profile import build_profiles
-from koordpolicy.engine.descheduler.results import CycleResult
+from koordpolicy.engine.descheduler.results import WAITING, CycleResult
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.points import Framework
 
 from . import live_descheduler, reloading, serving
@@ -107,13 +108,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output == "json":
         write_json(result.to_json())
     else:
-        _show(result)
+        _show(result, options.cycles)
         if lacks_proofs(profiles, result):
             write(UNPROVED)
     return Exit.IMPOSSIBLE if result.error else Exit.OK
 
 
-def _show(result: CycleResult) -> None:
+def _show(result: CycleResult, cycles: int) -> None:
     if result.evicted:
         heading("would be evicted")
         table(["pod", "node", "plugin", "rule", "mode", "reason"], [
@@ -148,6 +149,7 @@ def _show(result: CycleResult) -> None:
         table(["plugin", "found", "nodes", "which", "why"], [
             [plugin, role, len(nodes), names(nodes), message] for (plugin, role, message), nodes in groups.items()
         ])
+        _advise(result, cycles)
     if result.changes:
         heading("would be changed")
         changed: dict[tuple[str, str], list[str]] = {}
@@ -170,6 +172,14 @@ def _show(result: CycleResult) -> None:
           f"from {result.nodes} nodes")
     if result.error:
         write(f"the cycle ended early: {result.error}")
+
+
+def _advise(result: CycleResult, cycles: int) -> None:
+    """Say how to see what happens to nodes that wait for more cycles."""
+    waiting = len({note.node for note in result.node_notes if note.role == WAITING})
+    if waiting:
+        write(f"{counted(waiting, 'node')} {'waits' if waiting == 1 else 'wait'} for more cycles in a row: run more "
+              f"than {counted(cycles, 'cycle')} over this cluster with `--cycles`")
 
 
 def _stopper(plugin: str, rule: str) -> str:

@@ -39,14 +39,19 @@ def add_endpoints(
     parser.add_argument("--key", metavar="FILE", help="its private key")
 
 
-def endpoints_of(options: argparse.Namespace) -> list[str]:
-    """Return the servers that the options name, each address once; raises `Stop` for a text that is not a URL."""
+def endpoints_of(options: argparse.Namespace, *, unresolved: Exit) -> list[str]:
+    """Return the servers that the options name, each address once.
+
+    Raises:
+        Stop: a text is not a URL; or a name has no address, with the exit code `unresolved`, that of a command of which
+        a server does not answer.
+    """
     found: list[str] = []
     for word in words_of(options.endpoints or [DEFAULT], "--endpoints"):
         try:
             found += addresses_of(word)
         except UnresolvedError as error:
-            raise Stop(str(error), Exit.UNEXPECTED) from None
+            raise Stop(str(error), unresolved) from None
     return list(dict.fromkeys(found))
 
 

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
     """Run the command; see the module."""
-    endpoint, *others = endpoints_of(options)
+    endpoint, *others = endpoints_of(options, unresolved=Exit.IMPOSSIBLE)
     if others:
         raise Stop("name one server: the others follow the directory that is written")
     caller, end = caller_of(options, seconds=70.0), time.monotonic() + options.timeout

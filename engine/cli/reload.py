@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     versions = [*options.wait, *(hash_path(path, bundles)[0] for path in options.wait_for)]
     if not versions:
         raise Stop("wait for what? name a hash with `--wait`, or a directory with `--wait-for`")
-    endpoints, caller = endpoints_of(options), caller_of(options)
+    endpoints, caller = endpoints_of(options, unresolved=Exit.EXCEEDED), caller_of(options)
     end = time.monotonic() + options.timeout
     pending, done = list(endpoints), dict[str, EndpointAnswer]()
     while True:

@@ -42,7 +42,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     """Run the command; see the module."""
     to = options.to or ""
     wish = {"to": to, **({"dryRun": True} if options.dry_run else {})}
-    answers = caller_of(options, seconds=70.0).ask_all(endpoints_of(options), "/rollback", wish)
+    endpoints = endpoints_of(options, unresolved=Exit.IMPOSSIBLE)
+    answers = caller_of(options, seconds=70.0).ask_all(endpoints, "/rollback", wish)
     if options.dry_run:
         plan = planned("rollback", to, answers)
         if options.output == "json":

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
     """Run the command; see the module."""
-    answers = caller_of(options).ask_all(endpoints_of(options), "/status")
+    answers = caller_of(options).ask_all(endpoints_of(options, unresolved=Exit.EXCEEDED), "/status")
     if options.output == "json":
         write_json([{"endpoint": each.endpoint, "error": each.error or None, "status": each.data or None}
                     for each in answers])

@@ -89,7 +89,7 @@ def frame_of(options: argparse.Namespace) -> TopFrame:
     """Return the present figures of the cluster and the servers that the options name."""
     servers: tuple[ServerFigures, ...] = ()
     if options.endpoints or options.cluster is None:
-        answers = caller_of(options).ask_all(endpoints_of(options), "/status")
+        answers = caller_of(options).ask_all(endpoints_of(options, unresolved=Exit.EXCEEDED), "/status")
         servers = tuple(server_figures(each) for each in answers)
     if options.cluster is None:
         return TopFrame(servers)

@@ -17,7 +17,7 @@ from .evictor import CycleEvictor
 from .limits import CycleLimits, EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin
 from .proof.prove import Clears
-from .results import CycleRecord
+from .results import WAITING, CycleRecord
 
 _NO_LIMITS = CycleLimits()
 
@@ -67,7 +67,7 @@ def _made(running: RunningPlugin, stack: contextlib.ExitStack) -> Any:
 
 def _found(record: CycleRecord, plugin: str, node: str, pod: str) -> str:
     for note in record.notes.values():
-        if note.node == node and note.role in ("source", "waiting"):
+        if note.node == node and note.role in ("source", WAITING):
             return note.message or f"the node is a source of {plugin}"
     evicted = next((each for each in record.decisions.which(lambda each: each.evicted) if each.pod == pod), None)
     return "" if evicted is None else evicted.decision.reason or f"{plugin} would evict it again"

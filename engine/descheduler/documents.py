@@ -18,6 +18,7 @@ from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
 from .document_cycle import DocumentBudget, DocumentCycle, NodeState, Targets
 from .proof.cover import MOST_TESTS, fewest
+from .results import WAITING
 
 
 @dataclass(slots=True)
@@ -213,7 +214,7 @@ class DocumentPlugin:
                 )
                 if is_source and seen < anomaly.consecutive:
                     message = f"a source in {seen} of {anomaly.consecutive} cycles in a row"
-                    evictor.observe(state.name, "waiting", message)
+                    evictor.observe(state.name, WAITING, message)
                     continue
             key = cycle.source_key(state, evictor) if is_source else None
             if key is not None:

@@ -32,7 +32,7 @@ from .limits import CycleLimits
 from .profile import DeschedulerProfile, RunningPlugin
 from .proof.prove import CycleProof, ProofCandidate, Proving
 from .proof.verdicts import EvictionProof, ProofResult
-from .results import PROOF, CycleResult
+from .results import PROOF, WAITING, CycleResult
 
 _WIDTH: Final = 10
 
@@ -207,7 +207,7 @@ def _evaluated(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Fin
     except BaseException as error:  # the border between framework and plugin
         must_be_survived(error)
         parts = (_said("failed", f"{type(error).__name__}: {error}", Mark.ERROR),)
-    if "waiting" in roles:
+    if WAITING in roles:
         return "waits", f"{look.pod.node_name} has not been a source for long enough", parts
     if "source" in roles:
         return "not chosen", f"{look.pod.node_name} is a source, and the pod is none that it gives up", parts
@@ -229,7 +229,7 @@ def _document(look: _Look, running: RunningPlugin, point: str) -> tuple[str, str
     if source is not None and not _is_true(source, cycle.of_node(state)):
         return "not source", f"{pod.node_name} is none", distances_to(source, cycle.of_node(state))
     above = () if source is None else distances_to(source, cycle.of_node(state))
-    if "waiting" in roles:
+    if WAITING in roles:
         return "waits", f"{pod.node_name} is {roles['waiting']}", above
     if not accepts_pod(compiled.spec.match.pods, pod, snapshot):
         return "not chosen", "`match.pods` does not take it", ()

@@ -19,6 +19,10 @@ PROOF: Final = "proof"
 """The name of the proof among what stops evictions; its rules are the values of `ProofResult`."""
 
 
+WAITING: Final = "waiting"
+"""The role of a node that would be a source, but not in enough cycles in a row yet."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
     """A decision about one or many candidates of a plugin.

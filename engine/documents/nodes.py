@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span, syntax_hint
 
 from .scalars import locate
 
@@ -276,20 +276,8 @@ def _report(source: Source, start: int, error: Any, found: list[Problem]) -> int
         elsewhere = context != message and error.context_mark.index != (mark.index if mark else -1)
         context = f", {context} that begins at {line}:{column}" if elsewhere else ""
     place = min(offset, max(len(source.text.rstrip()) - 1, 0)) if offset >= len(source.text.rstrip()) else offset
-    hints = {
-        "mapping values are not allowed in this context": "is the line before indented right, or a string not quoted?",
-        "could not find expected ':'": "is there a `:` behind the key, or a string not quoted?",
-        "did not find expected key": "is the line indented as the keys around it, or a string not quoted as a whole?",
-        "did not find expected ',' or '}'": "is a `,` or `}` missing, or an expression not quoted?",
-        "did not find expected ',' or ']'": "is a `,` or `]` missing, or an expression not quoted?",
-        "did not find expected comment or line break": "is that an expression not quoted?",
-        "did not find expected alphabetic or numeric character": "is that an expression not quoted?",
-        "did not find expected node content": "is a value missing there, or the file cut off?",
-        "found unexpected end of stream": "is a quote or bracket not closed, or the file cut off?",
-    }
-    tab = source.text.startswith("\t", place)
-    hint = "indent with spaces: YAML allows no tabs there" if tab else hints.get(message, "")
-    found.append(Problem(f"{message}{context}", source.span(place), hint, code="yaml-syntax"))
+    found.append(Problem(f"{message}{context}", source.span(place), syntax_hint(source.text, place, message),
+                         code="yaml-syntax"))
     return offset
 
 

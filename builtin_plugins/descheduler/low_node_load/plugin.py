@@ -20,6 +20,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.anomaly import Detectors
 from koordpolicy.engine.descheduler.arguments import LowNodeLoadArgs, NodePool, complete, read_low_node_load
 from koordpolicy.engine.descheduler.pods import NodeFit, eviction_order, labels_of, moment
+from koordpolicy.engine.descheduler.results import WAITING
 from koordpolicy.engine.descheduler.templates import PodTemplate, template_of
 from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.framework.points import Refusal
@@ -348,7 +349,7 @@ class LowNodeLoad:
         for load in (*classes.sources, *classes.prod_sources):
             waiting = load not in sources and load not in prod_sources
             prod = load in classes.prod_sources
-            evictor.observe(load.name, "waiting" if waiting else "source", eviction_reason(load, thresholds, prod=prod))
+            evictor.observe(load.name, WAITING if waiting else "source", eviction_reason(load, thresholds, prod=prod))
         for load in targets:
             evictor.observe(load.name, "target")
         if not (sources or prod_sources) or not targets:

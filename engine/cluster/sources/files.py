@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from koordpolicy.engine import strict_json
 from koordpolicy.engine.kubernetes.objects import json_kind, parse_fault
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span, syntax_hint
 
 from ..kinds import Objects
 
@@ -177,8 +177,9 @@ def _yaml(source: Source) -> list[Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         offset = _offset(source.text, mark.line, mark.column) if mark else 0
+        message = str(error.problem or error.context)
         raise PolicyError([Problem(
-            f"no YAML: {error.problem or error.context}", source.span(offset), code="yaml-syntax",
+            f"no YAML: {message}", source.span(offset), syntax_hint(source.text, offset, message), code="yaml-syntax",
         )]) from None
     except yaml.reader.ReaderError as error:
         position = error.position if isinstance(error.position, int) else 0

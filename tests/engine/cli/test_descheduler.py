@@ -63,6 +63,13 @@ def test_what_would_be_evicted_and_what_stays_is_told(run: Run, hot: Path, drain
     assert {each["node"]: each["role"] for each in found["nodeNotes"]} == {"cool": "target", "hot": "source"}
 
 
+def test_a_node_that_waits_for_more_cycles_comes_with_the_option_that_runs_them(run: Run, hot: Path, drain: Path):
+    command = ("descheduler", "--once", "--dry-run", "--cluster", hot, "--policies", drain)
+    advice = "1 node waits for more cycles in a row: run more than 1 cycle over this cluster with `--cycles`\n"
+    assert advice in run(*command).out
+    assert "--cycles" not in run(*command, "--cycles", "2").out
+
+
 def test_candidates_that_stay_for_one_reason_are_one_row_without_empty_columns(run: Run, hot: Path, tmp_path: Path):
     head = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: DeschedulerPlugin\nmetadata: {name: NAME}\nspec:\n"
     policies = tmp_path / "policies.yaml"

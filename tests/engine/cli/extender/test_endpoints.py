@@ -301,6 +301,15 @@ def test_a_name_stands_for_all_of_its_addresses(run, server):
     assert done.out.startswith(f"{server.url}: runs ")
 
 
+@pytest.mark.parametrize(("command", "code"), [
+    (("status",), 6), (("reload", "--wait", "abcdef"), 6), (("top", "--once"), 6), (("promote",), 5),
+    (("rollback",), 5),
+])
+def test_a_name_without_an_address_is_a_server_that_does_not_answer(run, command, code):
+    done = run(*command, "--endpoints", "dns+http://nobody.invalid:1")
+    assert (done.exit, done.err.partition(": ")[2].partition(" has no")[0]) == (code, "`nobody.invalid`")
+
+
 def test_servers_are_asked_over_tls_with_a_certificate_of_ones_own(run, policies, dump, certificates, tmp_path):
     folder, context, clients, _ = certificates
     clients.issue_cert("someone@example.com").private_key_and_cert_chain_pem.write_to_path(tmp_path / "mine.pem")

@@ -92,6 +92,17 @@ def test_what_cannot_be_read_is_named_with_its_place(tmp_path, name, text, expec
     assert (code, place[0]) == expected
 
 
+@pytest.mark.parametrize(("text", "hint"), [
+    ("kind: Node\nmetadata: [\n", "is a value missing there, or the file cut off?"),
+    ("kind: Node\nmetadata:\n\tname: a\n", "indent with spaces: YAML allows no tabs there"),
+    ("kind: Node\nmetadata: {name: 'a}\n", "is a quote or bracket not closed, or the file cut off?"),
+])
+def test_a_fault_of_syntax_comes_with_advice(tmp_path, text, hint):
+    with pytest.raises(PolicyError) as caught:
+        load(write(tmp_path, "a.yaml", text))
+    assert [each.help for each in caught.value.problems] == [hint]
+
+
 NODES = '{"kind": "Node"}'
 
 
