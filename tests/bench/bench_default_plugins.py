@@ -102,7 +102,7 @@ def _decide(
         if hasattr(plugin, "filter") and (
             not hasattr(plugin, "pre_filter") or plugin.pre_filter(state, pod, snapshot) is not SKIP
         ):
-            passed = plugin.filter(state, pod, snapshot, rows).passed
+            passed = plugin.filter(state, pod, snapshot, rows).spread(rows, snapshot.size).passed
             if not passed.all():
                 rows = rows[passed[rows]]
         spent[name] += time.perf_counter() - started
@@ -111,7 +111,7 @@ def _decide(
         plugin = plugins[name]
         started = time.perf_counter()
         if not hasattr(plugin, "pre_score") or plugin.pre_score(state, pod, snapshot, rows) is not SKIP:
-            totals += plugin.score(state, pod, snapshot, rows).values * weight
+            totals += plugin.score(state, pod, snapshot, rows).spread(rows, snapshot.size).values * weight
         spent[name] += time.perf_counter() - started
     return snapshot.names[int(rows[totals[rows].argmax()])]
 
