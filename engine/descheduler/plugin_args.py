@@ -69,7 +69,7 @@ class PodSelection:
         )
 
     def takes(self, pod: PodInfo) -> bool:
-        """Return whether the pod is selected; all pods of a template are, or none."""
+        """Return whether the pod is selected: the same for all pods of a template."""
         if (self.included and pod.namespace not in self.included) or pod.namespace in self.excluded:
             return False
         return self.selector is None or matches_labels(self.selector, labels_of(pod))
@@ -84,8 +84,9 @@ class PodSelection:
     def candidates(
         self, columns: PodColumns, places: Positions, evictor: Evictor, *, now: bool = True,
     ) -> NDArray[np.bool_]:
-        """Return what `candidate` says of each of the pods at these places; without `now`, pre-eviction filters do not
-        count.
+        """Return for each of the pods at these places whether it is a candidate, as `candidate` does for one.
+
+        Without `now`, pre-eviction filters are not called.
 
         Filters are called, in the order of the places, only for pods that may differ from others of their template.
         """
@@ -100,6 +101,6 @@ class PodSelection:
         leaving = evictor.leaving_pods()
         if leaving:
             found &= ~columns.are_among(leaving)[places]
-        asked = np.flatnonzero(found & ~passes[codes])
-        found[asked] = ~np.array(evictor.refused(columns.listed(places[asked]), now=now), np.bool_)
+        single = np.flatnonzero(found & ~passes[codes])
+        found[single] = ~np.array(evictor.refused(columns.listed(places[single]), now=now), np.bool_)
         return found

@@ -55,7 +55,7 @@ class DeschedulerClient:
             reports_failure=options.reports_failure))
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Change an object by the difference, and return it as the server has it then; raises `OSError`.
+        """Send the difference of two states of an object; return the object as the server answers. Raises `OSError`.
 
         Nothing is sent while the last writes had no answer: a plugin may change many objects in a cycle.
         """
