@@ -1,7 +1,8 @@
 """Binaries for live tests, built once with Go into a cache outside of the repository.
 
 They are the control plane, from `controlplane/`, Kubernetes' descheduler, of the modules in `descheduler/`, and CNCF's
-registry, of those in `registry/`. The environment variable KOORD_POLICY_E2E_KUBERNETES chooses one of `VERSIONS` of the
+registry, of those in `registry/`, and a program that evaluates expressions as Kubernetes does, from
+`expressions/`. The environment variable KOORD_POLICY_E2E_KUBERNETES chooses one of `VERSIONS` of the
 control plane.
 """
 
@@ -20,6 +21,7 @@ VERSIONS = {"1.36": ("1.36.2", "go.mod"), "1.35": ("1.35.4", "go-1.35.mod"), "1.
 
 DESCHEDULER = Path(__file__).parent / "descheduler" / "go.mod"
 REGISTRY = Path(__file__).parent / "registry" / "go.mod"
+EXPRESSIONS = Path(__file__).parent / "expressions"
 
 
 class CannotBuild(Exception):
@@ -81,6 +83,16 @@ def registry_binary() -> Path:
     """
     return _built(_cached("registry", REGISTRY), REGISTRY, "github.com/distribution/distribution/v3/cmd/registry",
                   "-s -w")
+
+
+def expressions_binary() -> Path:
+    """A program around Kubernetes' own CEL library, unchanged (`expressions/main.go`); built if it is not in the cache.
+
+    Raises:
+        CannotBuild: Without Go, or if the build fails.
+    """
+    modules = EXPRESSIONS / "go.mod"
+    return _built(_cached("expressions", modules, EXPRESSIONS / "main.go"), modules, ".", "-s -w")
 
 
 def _cached(name: str, modules: Path, *sources: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,6 +89,8 @@ class _Patterns:
 
 
 PATTERNS: Final = _Patterns()
+_ESCAPES: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|(\\.)", re.DOTALL)
+"""Escape sequences, and quoted texts without any. Go's RE2 does not know `\\C`, which matches part of a character."""
 
 
 def _compile(pattern: str) -> Any:
@@ -95,6 +98,8 @@ def _compile(pattern: str) -> Any:
 
     if len(pattern) > _LONGEST_PATTERN:
         raise EvaluationError(f"error parsing regexp: a pattern of {len(pattern)} characters is too long")
+    if any(each[1] == "\\C" for each in _ESCAPES.finditer(pattern)):
+        raise EvaluationError(f"error parsing regexp: invalid escape sequence: `\\C`: `{pattern[:100]}`")
     options = re2.Options()
     options.log_errors = False
     try:

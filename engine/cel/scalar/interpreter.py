@@ -571,7 +571,8 @@ class _Builder:
                 return isinstance(self.references.get(node.id), TypeReference)
 
     def _folded_list(self, node: Expr) -> bool:
-        return isinstance(node, ast.ListLiteral) and self._folded(node)
+        """Return whether Kubernetes folds a list to a set, in which `in` finds a value at no cost."""
+        return isinstance(node, ast.ListLiteral) and self._folded(node) and all(map(_is_hashed, node.elements))
 
     def _base_cost(self, node: Expr) -> int:
         """Return the cost of a chain of fields that does not begin at a variable."""
@@ -790,6 +791,17 @@ class _Again:
         """Return the value; charge for it."""
         evaluation.charge(self._units)
         return self._value
+
+
+def _is_hashed(node: Expr) -> bool:
+    """Return whether a constant is a bool, number or string: cel-go makes sets of no others."""
+    match node:
+        case ast.Literal(value=value):
+            return value is not None and not isinstance(value, bytes)
+        case ast.Call(target=None, function="dyn", args=[inner]):
+            return _is_hashed(inner)
+        case _:
+            return isinstance(node, ast.Call) and node.function in {"bool", "double", "int", "string", "uint"}
 
 
 def _failing(message: str, position: int) -> Step:

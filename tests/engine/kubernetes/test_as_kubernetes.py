@@ -297,6 +297,7 @@ def test_a_text_that_go_reads_is_read(text: str, expected: object) -> None:
     ("optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')).hasValue()", False),
     ("optional.ofNonZeroValue(optional.none()).hasValue()", True),
     ("-dyn(duration('90s')) == duration('-90s')", True),
+    (r"'\\C'.matches('\\Q\\C\\E')", True), (r"'\\C'.matches('^\\\\C$')", True),
     ("string(duration('9223372036854775807ns'))", "9223372036.854776s"), ("string(duration('-0.1s'))", "-0.1s"),
     ("'%s'.format([duration('123456789.123456789s')])", "123456789.12345679s"),
 ])  # fmt: skip
@@ -310,6 +311,7 @@ def test_values_are_those_of_kubernetes(text: str, expected: object) -> None:
     ("dyn('abc')[0]", "no such key: 0"), ("dyn([1]).?a", "unsupported index type 'string' in list"),
     ("timestamp(0) - duration('-9223372036854775808ns')", "integer overflow"),
     ("dyn('a').value()", "no such overload"),
+    ("'a'.find(xs == [] ? '' : 'a\\\\C')", "error parsing regexp: invalid escape sequence: `\\C`: `a\\C`"),
 ])  # fmt: skip
 def test_errors_are_those_of_kubernetes(text: str, message: str) -> None:
     assert value(text) == f"error: {message}"
@@ -365,6 +367,7 @@ def test_urls_have_the_parts_that_go_tells_and_equal_by_their_escaped_string(tex
     ("[1, 2].transformList(i, x, 'a')", 5), ("bytes(dyn('abcdefghijklmnopqrstu'))", 0), ("1 in dyn([1, 2, 3])", 1),
     ("cidr('10.0.0.0/8').containsIP('10.0.0.1')", 3), ("cidr('10.0.0.0/8').containsIP(dyn('10.0.0.1'))", 2),
     ("cidr('2001:db8::/32').containsCIDR(dyn('2001:db8::1/128'))", 5),
+    ("2 in [1, 2]", 0), ("b'a' in [b'a', b'b']", 2), ("dyn('a') in [dyn('a')]", 0), ("[1] in [[1], [2]]", 2),
     ("dyn(1 / 0).a == 1 || true", 4), ("has(dyn(1 / 0).a) || true", 2), ("has({'a': dyn({})}.c.b) || true", 1),
     ("{'a': dyn({})}.c.b == 1 || true", 3),
 ])  # fmt: skip
