@@ -146,6 +146,8 @@ class Informer:
         """The known objects that the list in progress has not shown yet."""
         self._highest = 0
         """The highest resourceVersion of the objects of the list in progress."""
+        self._listing = False
+        """True from the beginning of a list until one has ended well."""
         self._redeliver = False
         self._version: str | None = None
         """The resourceVersion from which the watch goes on; None before the first list."""
@@ -209,7 +211,7 @@ class Informer:
         if failure is None or (isinstance(failure, ApiError) and failure.code == 429):
             await self._sleep(seconds)
         else:
-            await self._transport.recovery.pause(self._path, seconds, self._sleep)
+            await self._transport.recovery.pause(self._path, seconds, self._sleep, followed=not self._listing)
 
     async def _follow_until_failure(self) -> tuple[float, Exception | None]:
         """List and watch; return the seconds until the next attempt, and the server's failure if there was one."""
@@ -324,6 +326,7 @@ class Informer:
             self._known = {key: (uid, _NO_VERSION) for key, (uid, _) in self._known.items()}
         self._unseen = dict(self._known)
         self._highest = 0
+        self._listing = True
 
     def _break_list(self) -> None:
         """Let the next list be none older than the objects that were delivered of this one."""
@@ -333,6 +336,7 @@ class Informer:
 
     async def _end_list(self, version: str) -> None:
         await self._deliver_deletions()
+        self._listing = False
         self._heard(version, lists=self.view.lists + 1)
         self._listed()
 

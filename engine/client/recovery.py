@@ -12,7 +12,8 @@ from .pacing import Backoff
 
 _SPREAD_S: Final = 0.8
 _WELL_S: Final = 10.0
-"""Seconds without a further failure after which the next one begins another outage."""
+"""Seconds in which no path failed that had been answered, and none was answered again, after which the next failure of
+a path that was followed begins another outage."""
 _LATE_S: Final = 30.0
 """The delay of an outage's back-off from which on only those of the paths count, which are as long by then."""
 
@@ -42,6 +43,8 @@ class ServerRecovery:
         """Of this outage, for all paths together."""
         self._failed_at = float("-inf")
         """The time at which a path that had been answered failed last."""
+        self._answered_at = float("-inf")
+        """The time at which a path that had failed was answered last."""
         self._failed: set[str] = set()
         """The paths that were not answered well since their last failure."""
         self._pauses: set[asyncio.Future[float]] = set()
@@ -51,11 +54,17 @@ class ServerRecovery:
         self._free_at = float("-inf")
         """The earliest time at which pauses end together again."""
 
-    async def pause(self, path: str, seconds: float, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Sleep after a failure of a request for `path`, at most so long, or until the server has recovered."""
+    async def pause(
+        self, path: str, seconds: float, sleep: Callable[[float], Awaitable[None]], *, followed: bool,
+    ) -> None:
+        """Sleep after a failure of a request for `path`, at most so long, or until the server has recovered.
+
+        `followed` says whether the last list of the path ended well: one that breaks while it arrives is answered, and
+        its next failure is the same outage's, however long it took.
+        """
         now = self._clock()
         if path not in self._failed:
-            if now - self._failed_at >= _WELL_S:
+            if followed and now - max(self._failed_at, self._answered_at) >= _WELL_S:
                 self._outage = Backoff(clock=self._clock, jitter=self._jitter)
             self._failed_at = now
             self._failed.add(path)
@@ -81,9 +90,9 @@ class ServerRecovery:
         if path not in self._failed:
             return
         self._failed.discard(path)
+        self._answered_at = now = self._clock()
         if not self._pauses:
             return
-        now = self._clock()
         if now > self._end_at:
             self._end_at = max(now, self._free_at)
             self._free_at = self._end_at + self._backoff.next()

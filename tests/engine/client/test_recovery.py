@@ -15,11 +15,12 @@ import pytest
 from aiohttp import web
 
 from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.client.faults import ApiFault
 from koordpolicy.engine.client.informer import Informer
 from koordpolicy.engine.client.pacing import Backoff
 from koordpolicy.engine.client.recovery import ServerRecovery
 from koordpolicy.engine.client.resources import BY_KIND, ApiResource
-from koordpolicy.engine.client.transport import ApiError, Status, Transport
+from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Status, Transport
 
 from .fake_api_server import api_server, pods, refused, watched
 
@@ -137,6 +138,45 @@ def test_a_short_outage_soon_after_a_long_one_is_over_as_soon_as_one_by_itself(o
     _in_virtual_time(run)
 
 
+class _Halting(_Server):
+    """Answers the lists of one kind, and fails each time before it follows it: after `seconds` of the list or watch."""
+
+    def __init__(self, clock: Callable[[], float], random: Random, at: str, seconds: float) -> None:
+        super().__init__(clock, random, {})
+        self.lists: list[float] = []
+        self._at, self._seconds = at, seconds
+
+    async def _chunks(self, path: str, query: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
+        self.recovery.answered(path)
+        if "watch" not in query:
+            self.lists.append(self._clock())
+            yield b'{"metadata":{"resourceVersion":"10"},"items":['
+        if ("watch" in query) == (self._at == "watch"):
+            await asyncio.sleep(self._seconds)
+            if self._at == "watch":
+                raise ApiError(500, Status(code=500))
+            raise ConnectionFailed(ApiFault("the connection ended", ""), refused=False, broken=True)
+        yield b"]}"
+
+
+@pytest.mark.parametrize(("at", "seconds"), [("list", 0.0), ("list", 15.0), ("watch", 0.0)])
+def test_a_kind_that_is_never_followed_begins_no_other_outage_with_each_answer(at: str, seconds: float):
+    async def run(clock: Callable[[], float]) -> None:
+        random = Random(1)
+        server = _Halting(clock, random, at, seconds)
+        following = asyncio.create_task(Informer(
+            server, KINDS[0], lambda _: None, streaming=False, clock=clock,
+            backoff=Backoff(clock=clock, jitter=random.random)).run())
+        await asyncio.sleep(1200.0)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        assert len(server.lists) > 15
+        # Pauses of up to 30 s are past; those after them take 30 to 60 s.
+        assert min(after - before for before, after in pairwise(server.lists[7:])) >= 30.0
+
+    _in_virtual_time(run)
+
+
 def test_kinds_that_are_permitted_one_after_another_are_waited_for_with_a_back_off_together():
     async def run(clock: Callable[[], float]) -> None:
         random = Random(1)
@@ -170,12 +210,12 @@ def test_a_kind_that_fails_and_recovers_all_the_time_does_not_make_others_be_req
 
         async def fail_on() -> None:
             while True:
-                await recovery.pause("/forbidden", 1e6, asyncio.sleep)
+                await recovery.pause("/forbidden", 1e6, asyncio.sleep, followed=False)
                 ends.append(clock())
 
         task = asyncio.create_task(fail_on())
         while clock() < 3600.0:
-            flapping = asyncio.create_task(recovery.pause("/flapping", 0.1, asyncio.sleep))
+            flapping = asyncio.create_task(recovery.pause("/flapping", 0.1, asyncio.sleep, followed=True))
             await flapping
             recovery.answered("/flapping")
         task.cancel()
