@@ -166,7 +166,9 @@ def _has_valid_fields(answer: object) -> bool:
         case Changed():
             return isinstance(answer.pod, PodInfo | None) and isinstance(answer.snapshot, Snapshot | None)
         case Nomination():
-            return isinstance(answer.node, str) and all(isinstance(each, PodInfo) for each in answer.victims)
+            return (isinstance(answer.node, str) and isinstance(answer.victims, (tuple, list))
+                    and all(isinstance(each, PodInfo) for each in answer.victims)
+                    and isinstance(answer.message, str))
         case _:
             return True
 

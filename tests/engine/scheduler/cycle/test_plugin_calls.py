@@ -39,8 +39,9 @@ def test_a_valid_answer_is_returned(answer):
 
 
 @pytest.mark.parametrize("answer", [
-    Wait("5"), OnlyNodes(["a"]), OnlyNodes({1}), Plan([]), Nomination(1, ()), Nomination("a", ("pod",)), Changed("pod"),
-    Deferred("call"), AwaitObjects(lambda: True, {"a"}, 5, "late"),
+    Wait("5"), OnlyNodes(["a"]), OnlyNodes({1}), Plan([]), Nomination(1, ()), Nomination("a", ("pod",)),
+    Nomination("a", None), Nomination("a", iter(())), Nomination("a", (), None), Changed("pod"), Deferred("call"),
+    AwaitObjects(lambda: True, {"a"}, 5, "late"),
 ])
 def test_a_field_of_another_type_is_a_failure(answer):
     message = f"the answer must be what the protocol of `permit` says, not {answer!r}"
