@@ -221,7 +221,8 @@ class Environment:
     homogeneous_literals: bool = True
     """`[1, 'a']` is an error (Kubernetes' setting)."""
     has_on_scalars: bool = True
-    """`has()` on a null, string, number or bool is false (Kubernetes); otherwise an error (the conformance suites)."""
+    """`has()` on a null, string, number or bool is false, `.?field` and `[?key]` none (Kubernetes); otherwise an error
+    (the conformance suites)."""
     double_keys: bool = True
     """A double may be the key of a map (Kubernetes); otherwise it is an error (the specification)."""
     escaped_identifiers: bool = False

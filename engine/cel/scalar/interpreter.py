@@ -266,9 +266,10 @@ class _Builder:
         if inner.name == "optional_type" and inner.parameters and (optional or self._is_optional(node.operand)):
             inner = inner.parameters[0]
         read = reader(inner, self.environment)
+        lenient = self.environment.has_on_scalars
 
         def value_of(container: object, *, inside: bool) -> object:
-            """Return the field, or `_MISSING`; a scalar has no fields, and no optional ones (`inside`) either."""
+            """Return the field, or `_MISSING`; `inside` says that `container` was the value of an optional."""
             if type(container) is dict or isinstance(container, Mapping):
                 value = container.get(field, _MISSING)
                 if value is None and declared is not None:
@@ -280,7 +281,7 @@ class _Builder:
                 raise EvaluationError("unsupported index type 'string' in list")
             if container is None and declared is not None:
                 return _MISSING
-            if optional or inside:
+            if lenient and (optional or inside):
                 return _MISSING
             raise EvaluationError(f"no such key: {field}")
 
@@ -356,6 +357,7 @@ class _Builder:
         if inner.name == "optional_type" and inner.parameters and (optional or self._is_optional(node.args[0])):
             inner = inner.parameters[0]
         read = reader(inner, self.environment)
+        lenient = self.environment.has_on_scalars
 
         def value_of(container: object, key: object) -> object:
             if declared is not None:
@@ -378,7 +380,7 @@ class _Builder:
             elif is_map(container):
                 if find(container, key, _MISSING) is _MISSING:  # type: ignore[arg-type]
                     return NONE
-            elif container is not None or declared is None:
+            elif lenient and (container is not None or declared is None):
                 return NONE
             return Optional(value_of(container, key))
 
