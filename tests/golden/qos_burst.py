@@ -11,13 +11,13 @@ from koordpolicy.engine.agent.qos_manager.bursting import (
     BurstConfig,
     BurstLimiter,
     BurstLimiters,
+    QuotaBurst,
     burst_pod,
     burst_writes,
     excluded_cpu,
     limiter_capacity,
     node_state,
     overlay_config,
-    quota_changes,
     shared_usage,
 )
 from koordpolicy.engine.agent.qos_manager.memory_qos import (
@@ -122,7 +122,7 @@ def _cfs_burst(case: Case) -> dict[str, Any]:
 def _cfs_quota(case: Case) -> dict[str, Any]:
     readings = CaseReadings(case)
     pod, state = burst_pod(readings.pods[0], readings.directory), case["inputs"]["node_state"]
-    for change in quota_changes(pod, BurstConfig.of(case["config"]), state, BurstLimiters(), readings):
+    for change in QuotaBurst().changes(pod, BurstConfig.of(case["config"]), state, BurstLimiters(), readings):
         readings.files |= dict(change.writes)
     return {"files": readings.files}
 

@@ -14,6 +14,7 @@ from koordpolicy.engine.agent.qos_manager.bursting import (
     BurstConfig,
     BurstLimiters,
     BurstPod,
+    QuotaBurst,
     QuotaChange,
     StaticBurst,
     burst_pod,
@@ -21,7 +22,6 @@ from koordpolicy.engine.agent.qos_manager.bursting import (
     may_burst,
     node_state,
     overlay_config,
-    quota_changes,
     recover_writes,
     shared_usage,
 )
@@ -41,8 +41,6 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 """koordlet's defaults of `cpuBurstStrategy`."""
 
 _SECOND: Final = 1_000_000_000
-_SETTLED_FOR: Final = 60 * _SECOND
-"""The time after which files that were as they should be are read again (as in koordlet's resource executor)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,6 @@ class _PodEntry:
     """The facts derived from one version of a pod; `burst` is None if its CPU may not burst.
 
     `excluded` is the request of a pod whose CPU does not count as shared, in milli-cores, None for all other pods.
-    Quotas that stay are not read before the time `quota_settled`.
     """
 
     pod: PodInfo
@@ -80,7 +77,7 @@ class _PodEntry:
     config: BurstConfig
     excluded: int | None
     static: StaticBurst = field(default_factory=StaticBurst)
-    quota_settled: int = 0
+    quota: QuotaBurst = field(default_factory=QuotaBurst)
 
 
 @dataclass(slots=True)
@@ -121,12 +118,8 @@ class CPUBurst:
                 continue
             if writes := entry.static.writes(pod, entry.config, files, version=version, now=now):
                 found.append(_burst(entry, writes))
-            if now >= entry.quota_settled:
-                changes = quota_changes(pod, entry.config, state, node.limiters, readings)
-                if changes:
-                    found.append(_quota(entry, changes, state))
-                elif _stays(entry.config) and all(each.quota_file in files for each in pod.containers):
-                    entry.quota_settled = now + _SETTLED_FOR
+            if changes := entry.quota.changes(pod, entry.config, state, node.limiters, readings):
+                found.append(_quota(entry, changes, state))
         node.limiters.recycle(now)
         return found
 
@@ -225,12 +218,6 @@ def _entry(pod: PodInfo, section: Mapping[str, Any], readings: Readings) -> _Pod
 
 def _excluded(node: _NodeState) -> list[tuple[str, int]]:
     return [(key, entry.excluded) for key, entry in node.entries.items() if entry.excluded is not None]
-
-
-def _stays(config: BurstConfig) -> bool:
-    """Return whether quotas depend on nothing that changes from round to round."""
-    period = config.cfs_quota_burst_period
-    return not config.is_dynamic and (period is None or period < 0)
 
 
 def _burst(entry: _PodEntry, writes: Writes) -> Adjustment:

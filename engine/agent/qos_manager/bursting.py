@@ -36,6 +36,8 @@ _REFILLS_BELOW: Final = 60  # percent of the limit
 _SECOND: Final = 1_000_000_000
 _LONGEST_WINDOW: Final = 10 * _SECOND
 _SETTLED_FOR: Final = 60 * _SECOND
+_STAYING: Final = frozenset((REMAIN, RESET))
+"""The operations that leave a quota which they have left before."""
 _SUPPORT: Final = f"guaranteed/{BURST_FILE}"
 
 Facts: TypeAlias = Mapping[str, Any]
@@ -359,11 +361,64 @@ class StaticBurst:
 
 
 @dataclass(slots=True)
+class QuotaBurst:
+    """The CFS quotas of one version of a pod over rounds.
+
+    A quota that was read and stays is read again after a minute only, as a settled static burst is.
+    """
+
+    settled: dict[str, int] = field(default_factory=dict)
+    """The time of the next reading of each file that stays, in nanoseconds."""
+    config: BurstConfig | None = None
+
+    def changes(
+        self, pod: BurstPod, config: BurstConfig, state: str, limiters: BurstLimiters, readings: Readings,
+    ) -> list[QuotaChange]:
+        """Return the changes of the quotas of running containers; the limiters of all of them are updated."""
+        if config != self.config:
+            self.settled, self.config = {}, config
+        found: list[QuotaChange] = []
+        pod_quota: int | None = None
+        now, files, settled, dynamic = readings.now, readings.files, self.settled, config.is_dynamic
+        for container in pod.containers:
+            base, file = base_quota(container.limit), container.quota_file
+            if not container.running or base <= 0:
+                continue
+            stays = now < settled.get(file, 0)
+            current = None if stays else read_quota(files, file)
+            if current is None and not stays:
+                continue
+            bucket = limiters.bucket(container.id, config, now)
+            allowed = bucket is None or bucket.allow(now, _usage_percent(container, readings))
+            throttled = _measured(readings, container.key, "throttled") if dynamic and allowed else None
+            operation = quota_operation(config, throttled, state, allowed=allowed)
+            if stays and operation in _STAYING:
+                continue
+            if current is None:
+                current = read_quota(files, file)
+                if current is None:
+                    continue
+            target = quota_target(base, current, config.cfs_quota_burst_percent, operation)
+            if target == current:
+                settled[file] = now + _SETTLED_FOR
+                continue
+            settled.pop(file, None)
+            if pod_quota is None:
+                pod_quota = read_quota(files, pod.quota_file)
+            change = change_quota(pod, container, target, current=current, pod_quota=pod_quota, operation=operation)
+            if pod_quota is not None and pod_quota > 0:
+                pod_quota += target - current
+            found.append(change)
+        return found
+
+
+@dataclass(slots=True)
 class PodBurst:
-    """One version of a pod, with its static bursts over rounds."""
+    """One version of a pod, with its bursts over rounds."""
 
     pod: BurstPod
     static: StaticBurst = field(default_factory=StaticBurst)
+    quota: QuotaBurst = field(default_factory=QuotaBurst)
 
 
 def _is_complete(pod: BurstPod, files: Mapping[str, str]) -> bool:
@@ -410,36 +465,6 @@ def change_quota(
     if pod_quota is not None and pod_quota > 0:
         writes.insert(0 if delta > 0 else 1, (pod.quota_file, str(pod_quota + delta)))
     return QuotaChange(container, operation, current, target, tuple(writes))
-
-
-def quota_changes(
-    pod: BurstPod, config: BurstConfig, state: str, limiters: BurstLimiters, readings: Readings,
-) -> list[QuotaChange]:
-    """Return the changes of the quotas of a pod's running containers; the limiters of all of them are updated."""
-    found: list[QuotaChange] = []
-    pod_quota: int | None = None
-    files, dynamic = readings.files, config.is_dynamic
-    for container in pod.containers:
-        base = base_quota(container.limit)
-        if not container.running or base <= 0:
-            continue
-        current = read_quota(files, container.quota_file)
-        if current is None:
-            continue
-        bucket = limiters.bucket(container.id, config, readings.now)
-        allowed = bucket is None or bucket.allow(readings.now, _usage_percent(container, readings))
-        throttled = _measured(readings, container.key, "throttled") if dynamic and allowed else None
-        operation = quota_operation(config, throttled, state, allowed=allowed)
-        target = quota_target(base, current, config.cfs_quota_burst_percent, operation)
-        if target == current:
-            continue
-        if pod_quota is None:
-            pod_quota = read_quota(files, pod.quota_file)
-        change = change_quota(pod, container, target, current=current, pod_quota=pod_quota, operation=operation)
-        if pod_quota is not None and pod_quota > 0:
-            pod_quota += target - current
-        found.append(change)
-    return found
 
 
 def recover_writes(pod: PodInfo, readings: Readings) -> Writes:

@@ -18,7 +18,6 @@ from .bursting import (
     burst_pod,
     may_burst,
     node_state,
-    quota_changes,
     recover_writes,
 )
 
@@ -54,7 +53,7 @@ def burst(program: CPUBurstProgram, context: ActionContext) -> Adjustments:
             of_pod.pod, config, readings.files, version=readings.host.cgroup_version, now=readings.now))
         if writes:
             texts.append(f"static bursts of {config.cpu_burst_percent}% of the limits")
-        for change in quota_changes(of_pod.pod, config, state, limiters, readings):
+        for change in of_pod.quota.changes(of_pod.pod, config, state, limiters, readings):
             name = change.container.key.rpartition("/")[2]
             writes += change.writes
             values[name] = change.after

@@ -227,6 +227,27 @@ def test_files_that_are_as_they_should_be_are_read_once_a_minute():
     assert [each.writes for each in strategy.adjust(given)] == [((f"{MAIN}/cpu.cfs_burst_us", "0"),)]
 
 
+def test_a_quota_that_stays_is_read_once_a_minute_and_again_as_soon_as_it_has_to_change():
+    strategy, given = CPUBurst({}), readings(AUTO)
+    given.apply(strategy.adjust(given))
+    given.files = files = CountingFiles(given.files)
+    for second in range(60, 120):
+        given.now = second * SECOND
+        assert strategy.adjust(given) == []
+    assert files.reads[f"{MAIN}/cpu.cfs_quota_us"] == 1
+    given.throttled = {"d/web/main": 0.5}
+    assert (f"{MAIN}/cpu.cfs_quota_us", "240000") in list(written(strategy, given))
+
+
+def test_a_quota_that_was_changed_is_read_in_the_next_round():
+    strategy, given = CPUBurst({}), readings(AUTO)
+    given.throttled = {"d/web/main": 0.5}
+    assert (f"{MAIN}/cpu.cfs_quota_us", "240000") in list(written(strategy, given))  # and the kernel refuses it
+    given.now, given.throttled = SECOND, {"d/web/main": 0.0}
+    given.files[f"{MAIN}/cpu.cfs_quota_us"] = "900000"
+    assert (f"{MAIN}/cpu.cfs_quota_us", "600000") in list(written(strategy, given))
+
+
 def test_a_static_burst_that_the_kernel_refuses_is_tried_again_after_a_minute():
     strategy, given = CPUBurst({}), readings({"policy": "cpuBurstOnly"})
     tries = []
