@@ -132,6 +132,8 @@ class _Parser(argparse.ArgumentParser):
         known = known or self._option_string_actions
         hint = did_you_mean(word.partition("=")[0], known)
         positional = {each.dest for each in self._get_positional_actions()}
+        if f"--{word}" in self._option_string_actions:
+            hint = f"did you mean `--{word}`?"
         if word.partition("=")[0] == "--policies" and not positional.isdisjoint(_POLICY_PATHS):
             hint = "policies are named without an option"
         self.error(f"there is no {kind} `{word}`: {hint or f'`{self.prog} --help` lists them'}")
@@ -179,8 +181,9 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple, prog: st
     arguments = list(sys.argv[1:] if argv is None else argv)
     named = next((word for word in arguments if not word.startswith("-")), None)
     parser, children = command_line(prog, () if named is None else (named,))
-    if not arguments:
-        parser.error(f"which command? `{prog} --help` lists them")
+    if not arguments:  # on standard error, so that no script takes the help for a result
+        parser.print_help(sys.stderr)
+        parser.exit(Exit.USAGE, f"\n{prog}: error: which command? `{prog} COMMAND --help` describes one\n")
     if named is not None and named not in COMMANDS and arguments[0] == named:
         parser.refuse("command", named, COMMANDS)
     chosen = children.get(named or "", parser)

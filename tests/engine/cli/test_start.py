@@ -96,7 +96,16 @@ def test_a_usage_error_has_one_line_of_usage_with_a_pointer_to_the_help(run: Run
     assert second.startswith(f"{command}: error: ")
 
 
-def test_without_a_command_the_usage_is_told(run: Run):
+def test_without_a_command_the_help_is_told_on_standard_error(run: Run):
     done = run()
-    assert done.exit == 2
-    assert done.err.splitlines()[-1] == "koord-policy: error: which command? `koord-policy --help` lists them"
+    assert (done.exit, done.out) == (2, "")
+    assert done.err.startswith(run("--help").out)
+    last = done.err.splitlines()[-1]
+    assert last == "koord-policy: error: which command? `koord-policy COMMAND --help` describes one"
+
+
+@pytest.mark.parametrize("word", ["version", "help"])
+def test_an_option_without_its_dashes_is_named(run: Run, word: str):
+    done = run(word)
+    assert (done.exit, done.err.splitlines()[-1]) == (
+        2, f"koord-policy: error: there is no command `{word}`: did you mean `--{word}`?")
