@@ -153,11 +153,11 @@ def descend(value: object, keys: tuple[object, ...], null_is_absent: tuple[bool,
     Of each step are given its name, key or index, and whether a null counts as absent there.
     """
     for key, no_null in zip(keys, null_is_absent, strict=True):
-        if type(value) is dict and key.__class__ is str:
+        if type(value) is dict and type(key) is str:
             value = value.get(key, MISSING)
             if value is MISSING or (value is None and no_null):
                 return MISSING
-        elif type(value) is list and key.__class__ is int:
+        elif type(value) is list and type(key) is int:
             if not 0 <= key < len(value):
                 return MISSING
             value = value[key]
