@@ -1,7 +1,7 @@
-"""Unguarded reads of keys and optional fields that may be absent, and the effect of the resulting errors.
+"""Unguarded reads of keys, optional fields and elements that may be absent, and the effect of the resulting errors.
 
-In CEL, reading an absent key or field is an error, and `failurePolicy` determines its effect. `false && error` is false
-and `true || error` is true in either order, so a guard may stand on either side.
+In CEL, reading an absent key, field or element is an error, and `failurePolicy` determines its effect.
+`false && error` is false and `true || error` is true in either order, so a guard may stand on either side.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from koordpolicy.engine.documents import LabelSelector, Over, SelectorOperator
 
 from .absence_reports import absence_of
 from .subject import LintSubject, Violation
-from .unguarded_reads import NOTHING, Absences, Key, UnguardedRead, is_field, is_measured, reads_maps
+from .unguarded_reads import NOTHING, Absences, Key, UnguardedRead, is_field, is_measured
 
 _IN_SEQUENCE: Final[Mapping[str, int]] = {
     role: number for number, role in enumerate(("preEnqueue", "preFilter", "filter", "score"), start=1)
@@ -26,12 +26,11 @@ def absent_keys(subject: LintSubject) -> Iterator[Violation]:
     """Find reads of keys that may be absent, with the effect of the error at their point."""
     if subject.compiled is None:
         return
-    placed_here = [
-        each for each in subject.placed if each.role != "message" and reads_maps(subject, each.checked)
-    ]
-    if not placed_here:
-        return
     absences = Absences(subject, set(_matched(subject)))
+    # A guard need not read anything that may be absent itself.
+    placed_here = [each for each in subject.placed if each.role != "message"]
+    if not any(absences.may_be_absent(each.checked) for each in placed_here):
+        return
     conditions = [absences.of(each.checked) for each in placed_here if each.role == "condition"]
     guards = [each.facts(each.checked.root, truth=True) for each in conditions]
     ordered = sorted(placed_here, key=lambda each: _IN_SEQUENCE.get(each.role, 0))
@@ -52,7 +51,8 @@ def absent_keys(subject: LintSubject) -> Iterator[Violation]:
         else:
             reader.read(placed.checked.root, NOTHING)
         for access in _outermost(reader.found):
-            if (access.checked, access.node.id) not in implied and not absences.is_there(access.key):
+            if (access.checked, access.node.id) not in implied \
+                    and not absences.is_there(access.key) and not absences.is_there(access.or_key):
                 implied.add((access.checked, access.node.id))
                 yield absence_of(subject, placed, access)
         if placed.role in _IN_SEQUENCE and placed.role != "score":

@@ -33,6 +33,8 @@ _SLOTS_OF_DESCHEDULER: Final = {
 def absence_of(subject: LintSubject, placed: Placed, access: UnguardedRead) -> Violation:
     """Return the finding of a read, with a fix if a default preserves its meaning."""
     text = access.checked.source.text[access.node.start : access.node.end]
+    if access.of is not None:
+        return _element(subject, placed, access, access.of)
     default = _default(subject, access)
     what = "field" if is_field(access) else "key"
     empty = {"list": "[]", "map": "{}"}.get(access.checked.types[access.node.id].name, "...")
@@ -43,6 +45,32 @@ def absence_of(subject: LintSubject, placed: Placed, access: UnguardedRead) -> V
         f"write `{safe}`, or test that it is there",
         fix=functools.partial(_fix, access, default) if default else None,
     )
+
+
+def _element(subject: LintSubject, placed: Placed, access: UnguardedRead, held: Expr) -> Violation:
+    """Return the finding of the read of an element that a list may not have."""
+    source, node, needed = access.checked.source.text, access.node, access.needed
+    text, whole = source[node.start : node.end], _line(source[held.start : held.end])
+    assert isinstance(node, Call)
+    lacks = "the list is empty" if needed == 1 else f"the list has fewer than {needed} elements"
+    test = f"size({whole}) > {needed - 1}" if len(whole) <= _SHORT else f"that its size is above {needed - 1}"
+    if node.function == "_[_]":
+        index = source[node.args[1].start : node.args[1].end]
+        advice = f"write `{whole}[?{_line(index)}].orValue(...)`, or test `{test}`" if len(whole) <= _SHORT \
+            else f"write `[?{_line(index)}].orValue(...)` after the list, or test {test}"
+    elif node.function == "value" and node.target is not None:
+        advice = f"write `{_line(source[node.target.start : node.target.end])}.orValue(...)`"
+    else:
+        advice = f"test `{test}`" if len(whole) <= _SHORT else f"test {test}"
+    return Violation(
+        f"`{_line(text)}` is an error where {lacks}: {_outcome(subject, placed)}",
+        span_of(access.checked, node),
+        advice,
+    )
+
+
+_SHORT: Final = 60
+"""The longest list whose text is repeated in a help."""
 
 
 def _line(text: str) -> str:

@@ -302,7 +302,10 @@ _RULES: Final = (
         " its effect: here every node without the label is refused, although it should be accepted."
         " `[?key].orValue(...)` and `.?field.orValue(...)` supply a default; `has`, `in`, `all` over a list of keys,"
         " `match` and `matchConditions` guarantee that the key is present. `--fix` writes an empty string or 0 as the"
-        " default where no other one preserves the meaning.",
+        " default where no other one preserves the meaning. Also reported are elements that a list may lack"
+        " (`list.filter(...)[0]`, `split(',')[1]`), `min()` and `max()` of a list that may be empty, and `value()` of"
+        " an element that may be absent; `[?0].orValue(...)`, `size(list) > 0` and `list.exists(...)` are safe. A list"
+        " of an API object has at least one element where it is present.",
         _filter("\"node.metadata.labels['pool'] != 'batch'\""),
         _filter("\"node.metadata.?labels[?'pool'].orValue('') != 'batch'\""),
         each=absence.absent_keys, fixable=True,

@@ -1,4 +1,4 @@
-"""Reads of keys and optional fields that may be absent and that no guard precedes.
+"""Reads of keys, optional fields and elements that may be absent and that no guard precedes.
 
 `false && error` is false and `true || error` is true in either order, so a guard may stand on either side.
 """
@@ -39,6 +39,7 @@ from koordpolicy.engine.compile import AggregateProgram
 from koordpolicy.engine.framework.variable_types import TYPES
 from koordpolicy.engine.kubernetes import types as kubernetes_types
 
+from .list_lengths import ELEMENT_READ, ELEMENT_READS, Lengths
 from .ranges import MEASURED, Analysis
 from .subject import LintSubject
 
@@ -77,7 +78,7 @@ _MOST_OPEN: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class UnguardedRead:
-    """An unguarded read of a key or a field; `holder` is the map or object that it is read from."""
+    """An unguarded read of a key, a field or an element; `holder` is the map, object or list that it is read from."""
 
     checked: Checked
     node: Expr
@@ -85,6 +86,12 @@ class UnguardedRead:
     holder: Key
     parent: Expr | None
     """The enclosing call, which may have a default for an absent value."""
+    needed: int = 0
+    """The number of elements that the list must have; 0 for keys and fields."""
+    of: Expr | None = None
+    """The list."""
+    or_key: Key = ""
+    """Another key that guarantees the element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,17 @@ class _Reader:
     _keys: dict[int, Key] = field(default_factory=dict)
     _facts: dict[tuple[int, bool], frozenset[Key]] = field(default_factory=dict)
     _bound: dict[str, Key] = field(default_factory=dict)
+    _lengths: Lengths | None = None
+
+    @property
+    def lengths(self) -> Lengths:
+        """The lists of the expression."""
+        if self._lengths is None:
+            self._lengths = Lengths(self.checked, self.analysis, self.key_text, self._lengths_of)
+        return self._lengths
+
+    def _lengths_of(self, name: str) -> Lengths:
+        return self.absences.reader(name, self.checked).lengths
 
     # -- canonical texts -------------------------------------------------------------------------------------------
 
@@ -173,6 +191,9 @@ class _Reader:
         return known
 
     def _facts_of(self, node: Expr, *, truth: bool) -> frozenset[Key]:
+        return self._of_keys(node, truth=truth).union(self.lengths.implied(node, truth=truth))
+
+    def _of_keys(self, node: Expr, *, truth: bool) -> frozenset[Key]:
         reference = self.checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
             below = self.absences.reader(reference.name, self.checked)
@@ -224,7 +245,7 @@ class _Reader:
         for each in elements:
             bound = {**self._bound, node.variable: repr(each)}
             # Canonical texts depend on the element.
-            reader = replace(self, found=[], _keys={}, _facts={}, _bound=bound)
+            reader = replace(self, found=[], _keys={}, _facts={}, _bound=bound, _lengths=None)
             found.append(reader.facts(node.predicate, truth=truth))
         return frozenset[str]().union(*found) if (node.macro is Macro.ALL) is truth \
             else found[0].intersection(*found[1:])
@@ -265,7 +286,7 @@ class _Reader:
         if reference.__class__ in LEAVES:
             if isinstance(reference, DefinitionReference):
                 for each in self.absences.open(reference.name, self.checked):
-                    if each.key not in scope:
+                    if each.key not in scope and each.or_key not in scope:
                         self.found.append(each)
             return
         match node:
@@ -278,8 +299,10 @@ class _Reader:
             case Bind(variable=name, init=init, body=body):
                 self.read(init, scope)
                 self._bound[name] = self.key(init)
+                self.lengths.bound[name] = init
                 self.read(body, scope, parent)
                 self._bound.pop(name, None)
+                self.lengths.bound.pop(name, None)
             case OptionalMap(target=target, variable=name, body=body):
                 self.read(target, scope)
                 self.read(body, _Scope({}, around=scope, hidden=name))
@@ -310,6 +333,23 @@ class _Reader:
                 self.read(each, scope, node)
             if node.function == "_[_]" and self.checked.types[node.args[0].id].name == "map":
                 self._note(node, node.args[0], scope, parent)
+            elif node.function in ELEMENT_READS:
+                self._element(node, scope, parent)
+
+    def _element(self, node: Call, scope: _Scope, parent: Expr | None) -> None:
+        """Collect the read of an element of a list that may have fewer ones."""
+        found = self.lengths.read(node)
+        if found is None or self.checked.scopes[node.id] is Scope.CONSTANT:
+            return
+        held, needed = found
+        if self.lengths.least(held) >= needed:
+            return
+        keys = self.lengths.keys_of_read(held, needed)
+        if any(key in scope or self.absences.is_there(key) for key in keys) or len(self.found) >= _MOST_OPEN:
+            return
+        self.found.append(UnguardedRead(
+            self.checked, node, keys[0], self.lengths.text(held), parent, needed, held, "".join(keys[1:]),
+        ))
 
     def _junction(self, node: Call, scope: _Scope) -> None:
         terms = _chain(node)
@@ -327,6 +367,8 @@ class _Reader:
         element = node.variable if node.variable2 is None else node.variable2
         inner = _Scope({}, around=scope, hidden=element)
         known: set[Key] = set()
+        if self.checked.types[node.range.id].name == "list":
+            known.update(self.lengths.at_least(node.range, 1))
         source = node.range
         while isinstance(source, Comprehension) and source.macro is Macro.FILTER and source.predicate is not None:
             if source.variable == element:
@@ -416,6 +458,8 @@ class Absences:
     """The remaining number of elements of constant lists for which conditions are analysed."""
     _readers: dict[str, _Reader] = field(default_factory=dict)
     _open: dict[str, tuple[UnguardedRead, ...]] = field(default_factory=dict)
+    _harmless: set[str] = field(default_factory=set)
+    """The variables of which no read, nor one of the variables below, could be absent."""
 
     def reader(self, name: str, reader: Checked) -> _Reader:
         """Return the reader of a variable."""
@@ -427,11 +471,29 @@ class Absences:
         """Return a reader of an expression."""
         return _Reader(self, checked, self.subject.as_written.of(checked))
 
+    def may_be_absent(self, checked: Checked) -> bool:
+        """Return whether any read of an expression, or of its variables, could be absent: most read only amounts."""
+        if _reads_absent(self.subject, checked):
+            return True
+        pending, seen = [checked], set[str]()
+        while pending:
+            reader = pending.pop()
+            for each in reader.references.values():
+                if not isinstance(each, DefinitionReference) or each.name in seen or each.name in self._harmless:
+                    continue
+                below = reader.definition(each.name)
+                if _reads_absent(self.subject, below):
+                    return True
+                seen.add(each.name)
+                pending.append(below)
+        self._harmless |= seen
+        return False
+
     def open(self, name: str, reader: Checked) -> tuple[UnguardedRead, ...]:
         """Return the unguarded reads of a variable."""
         if name not in self._open:
             below = self.reader(name, reader)
-            if reads_maps(self.subject, below.checked):
+            if self.may_be_absent(below.checked):
                 below.read(below.checked.root, NOTHING)
             distinct = {each.key: each for each in reversed(below.found)}
             self._open[name] = tuple(reversed(distinct.values()))
@@ -448,9 +510,9 @@ def is_field(access: UnguardedRead) -> bool:
     return isinstance(node, Select) and access.checked.types[node.operand.id].name.startswith(_OBJECTS)
 
 
-def reads_maps(subject: LintSubject, checked: Checked) -> bool:
-    """Return whether any read could be absent: most expressions read only amounts."""
-    if "{" in checked.source.text:
+def _reads_absent(subject: LintSubject, checked: Checked) -> bool:
+    """Return whether any read of an expression itself could be absent."""
+    if "{" in checked.source.text or ELEMENT_READ.search(checked.source.text):
         return True
     variables = checked.environment.variables
     for path in checked.reads:
