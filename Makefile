@@ -96,7 +96,7 @@ $(RIVALS): $(TOOLS) requirements/bench.txt
 	-$(PIP_INSTALL) --require-hashes --no-deps --requirement requirements/bench.txt
 	@touch $(RIVALS)
 
-bench: $(TOOLS) $(RIVALS)  ## Run the benchmarks; BENCH="NAME ... --json FILE" picks some and writes the figures
+bench: $(TOOLS) $(WEB) $(RIVALS)  ## Run the benchmarks; BENCH="NAME ... --json FILE" picks some and writes the figures
 	$(BIN)/python -m tests.bench $(BENCH)
 
 fuzz: $(TOOLS)  ## Try other examples of all property tests, then look for expressions that break the engine; FUZZ="--seconds N" says for how long (600)
