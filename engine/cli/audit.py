@@ -30,6 +30,7 @@ from .composition import (
 from .exits import Exit, Stop
 from .numbers import percent
 from .policy_sources import FORMS, add_bundle_options
+from .proving import how_to_prove
 from .terminal import add_output, heading, progress, table, write, write_json
 
 if TYPE_CHECKING:
@@ -79,14 +80,17 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     settings = settings_of(options, registry, cluster)
     lacks = warn_of_lacks(all_lacks(settings, registry, cluster))
     warn_of_settings(settings_in(cluster), (registry,))
+    proves = knows_scheduler(options.config, registry)
     with progress("auditing", _STEPS) as done:
         found = audit(registry, cluster, now=now, settings=settings, descheduler=configuration,
-                      few_percent=options.few, proves=knows_scheduler(options.config, registry),
+                      few_percent=options.few, proves=proves,
                       progress=lambda part: done(int(part * _STEPS)))
     if options.output == "json":
         write_json(found.to_json() | lacks)
     else:
         _show(found)
+        if found.has_unproved and not proves:
+            write(how_to_prove("--config", "among the policies"))
     return Exit.EXCEEDED if options.strict and found.warnings else Exit.OK
 
 

@@ -38,7 +38,7 @@ from .composition import (
     warn_of_lacks,
 )
 from .exits import Exit, Stop, refuse_given
-from .proving import UNPROVED, lacks_proofs, proving, save_memory, warn_of_proofs
+from .proving import how_to_prove, proving, save_memory, warn_of_proofs
 from .terminal import add_output, heading, table, warn, write, write_json
 from .verdicts import names
 
@@ -109,8 +109,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         write_json(result.to_json())
     else:
         _show(result, options.cycles)
-        if lacks_proofs(profiles, result):
-            write(UNPROVED)
+        if result.unproved and (means is None or means.placements is None):
+            write(how_to_prove("--scheduler-config", "with `--policies`"))
     return Exit.IMPOSSIBLE if result.error else Exit.OK
 
 

@@ -43,6 +43,7 @@ from .composition import (
 from .differences import markdown, show
 from .exits import Exit, Stop, refuse_given
 from .policy_sources import PolicyAccess, add_bundle_options, bundle_options, is_elsewhere, need_bundle
+from .proving import how_to_prove
 from .terminal import progress, write_json
 from .terminal import write as write_line
 from .traces import need_trace
@@ -152,6 +153,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             hot_percent=options.hot, proves=proves, before=before, progress=lambda part: done(int((1 + part) * _STEPS)),
         )
     found = difference(before, after)
+    hint = "" if proves or not (before.cycle.unproved or after.cycle.unproved) else how_to_prove(
+        "--config", "among the policies")
     given = {name: getattr(options, f"max_{name}") for name in BUDGETS}
     spent = spend(found, {name: budget for name, budget in given.items() if budget is not None})
     numbers, at = after.summary, f", at {Timestamp(now)}" if now else ""
@@ -164,10 +167,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             "difference": found.to_json(), "budgets": [each.to_json() for each in spent], **lacks,
         })
     elif options.output == "markdown":
-        write_line(markdown(found, spent, options.top, about).rstrip("\n"))
+        write_line(markdown(found, spent, options.top, about, hint).rstrip("\n"))
     else:
         write_line(f"{about}\n")
-        show(found, spent, options.top)
+        show(found, spent, options.top, hint)
     return Exit.OK if all(each.within for each in spent) else Exit.EXCEEDED
 
 

@@ -35,9 +35,11 @@ class Section:
     hidden: int = 0
 
 
-def show(found: Difference, spent: Sequence[BudgetSpent], top: int) -> None:
-    """Print a difference for the terminal, with the first `top` rows of each list."""
+def show(found: Difference, spent: Sequence[BudgetSpent], top: int, hint: str = "") -> None:
+    """Print a difference for the terminal, with the first `top` rows of each list, and a hint after the summary."""
     table(_SUMMARY, summary_rows(found))
+    if hint:
+        write(f"\n{hint}")
     if found.nothing:
         write("\nnothing changes")
     for section in sections(found, top):
@@ -50,17 +52,18 @@ def show(found: Difference, spent: Sequence[BudgetSpent], top: int) -> None:
         table(_BUDGETS, list(map(_budget_row, spent)))
 
 
-def markdown(found: Difference, spent: Sequence[BudgetSpent], top: int, about: str) -> str:
+def markdown(found: Difference, spent: Sequence[BudgetSpent], top: int, about: str, hint: str = "") -> str:
     """Return a difference as Markdown (as GitHub and GitLab read it); of each list the first `top`.
 
-    Text from the cluster and the policies is escaped, so that it is never markup. `about` describes the comparison.
+    Text from the cluster and the policies is escaped, so that it is never markup. `about` describes the comparison;
+    `hint` comes after the summary.
     """
     lines = ["## What the policies would change", "", _escaped(about, longest=len(about)), ""]
     if spent:
         held = all(each.within for each in spent)
         lines += ["**All budgets hold.**" if held else "**A budget does not hold.**", "",
                   *_grid(_BUDGETS, map(_budget_row, spent)), ""]
-    lines += [*_grid(_SUMMARY, summary_rows(found)), ""]
+    lines += [*_grid(_SUMMARY, summary_rows(found)), "", *((_escaped(hint, longest=len(hint)), "") if hint else ())]
     if found.nothing:
         lines += ["Nothing changes.", ""]
     for section in sections(found, top):
@@ -74,6 +77,7 @@ def markdown(found: Difference, spent: Sequence[BudgetSpent], top: int, about: s
 
 _SPREADS: Final[Mapping[str, tuple[str, ...]]] = {"requested": ("cpu", GPU_SPREAD), "used": ("cpu",)}
 _SUMMARY: Final = ("", "old", "new", "change")
+_UNPROVED: Final = "evictions that should have been proved, and were not"
 _BUDGETS: Final = ("budget", "of", "at most", "now", "")
 
 
@@ -85,7 +89,7 @@ def summary_rows(found: Difference) -> list[list[object]]:
     """Return the numbers of both outcomes side by side."""
     pairs = zip(_numbers(found.old.summary).items(), _numbers(found.new.summary).values(), strict=True)
     return [[name, _number(old), _number(new), _signed(old, new)] for (name, old), new in pairs
-            if old is not None or new is not None]
+            if (old is not None or new is not None) and (name != _UNPROVED or old or new)]
 
 
 def _numbers(of: OutcomeSummary) -> dict[str, float | None]:
@@ -94,6 +98,7 @@ def _numbers(of: OutcomeSummary) -> dict[str, float | None]:
     return {
         "pods placed": of.placed, "pods pending": of.pending,
         "running pods whose node would refuse them": of.misfits, "pods that would be evicted": of.evictions,
+        _UNPROVED: of.unproved,
         "nodes whose best-effort pods are held back": of.suppressed, "hot nodes": of.hot,
         **spreads,
         "kinds of failures": of.faults,

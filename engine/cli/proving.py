@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from koordpolicy.engine.comparison.placements import SchedulerPlacements
 from koordpolicy.engine.descheduler.live.server import SchedulerOfPods
-from koordpolicy.engine.descheduler.profile import DeschedulerProfile
 from koordpolicy.engine.descheduler.proof.prove import Proving
 from koordpolicy.engine.descheduler.proof.store import FileMemoryStore
-from koordpolicy.engine.descheduler.results import CycleResult, EvictionOutcome
-from koordpolicy.engine.framework.points import Framework, Proof
+from koordpolicy.engine.descheduler.results import EvictionOutcome
+from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.profiles import configuration
@@ -29,9 +28,6 @@ from .verdicts import names
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.descheduler.proof.memory import UselessEvictionMemory
-
-UNPROVED = ("no eviction was proved: name the profiles of the pods' scheduler with `--scheduler-config`, or "
-            "SchedulerPlugins with `--policies`")
 
 
 @contextmanager
@@ -95,12 +91,13 @@ def warn_of_proofs(outcomes: Iterable[EvictionOutcome]) -> None:
         warn(f"warning: {names(pods)} would be evicted: {message}")
 
 
-def lacks_proofs(profiles: Iterable[DeschedulerProfile], result: CycleResult) -> bool:
-    """Return whether a plugin's evictions should have been proved, and none was."""
-    wanted = {(profile.name, each.name) for profile in profiles for each in (*profile.deschedule, *profile.balance)
-              if each.proof is not Proof.OFF}
-    proved = any(each.decision.proof is not None for each in result.outcomes)
-    return not proved and any((each.decision.profile, each.decision.plugin) in wanted for each in result.evicted)
+def how_to_prove(option: str, policies: str) -> str:
+    """Return what to say where evictions should have been proved, and no scheduler is known.
+
+    `option` takes the file of its profiles, `policies` says where SchedulerPlugins are named.
+    """
+    return (f"no eviction was proved: name the profiles of the pods' scheduler with `{option}`, or SchedulerPlugins "
+            f"{policies}")
 
 
 def _settings(path: Path | None, registry: Registry) -> Settings | None:

@@ -70,6 +70,8 @@ class What(enum.Enum):
     NO_TARGET = "no-target"
     USELESS = "useless-evictions"
     """The proof of an eviction says that the pod comes back, or fits nowhere."""
+    UNPROVED = "unproved-evictions"
+    """Evictions should have been proved, and were not."""
     EXPIRED_METRICS = "expired-metrics"
     NO_METRICS = "no-metrics"
 
@@ -162,6 +164,11 @@ class Audit:
     def warnings(self) -> int:
         """The number of warnings."""
         return sum(each.level is AuditLevel.WARNING for each in self.findings)
+
+    @property
+    def has_unproved(self) -> bool:
+        """Return whether documents evict pods without a proof that should have been made."""
+        return any(each.what is What.UNPROVED for each in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -450,6 +457,12 @@ class _Auditor:
             if first.effect is Proof.OFF:
                 level = AuditLevel.NOTE
             self._add(coverage, level, What.USELESS, (text, "", tuple(each.pod for each, _ in useless)))
+        unproved = [each for each in self._found.cycle.unproved if each.decision.plugin == coverage.policy]
+        if unproved:
+            proof = unproved[0].decision.proof
+            why = "not proved: no scheduler of the pods is known" if proof is None else proof.message
+            text = f"{counted(len(unproved), 'eviction')} would be made without a proof: {why}"
+            self._warn(coverage, What.UNPROVED, text, examples=(each.pod for each in unproved))
         if not any(each.decision.evicted for each in mine):
             stops: dict[str, int] = {}
             for each in mine:

@@ -51,6 +51,8 @@ class OutcomeSummary:
     misfits: int
     """Running pods whose node would refuse them now."""
     evictions: int
+    unproved: int
+    """The descheduler's evictions that should have been proved and were not."""
     suppressed: int
     """Nodes on which pods would be limited."""
     hot: int
@@ -76,7 +78,7 @@ class OutcomeSummary:
         return {
             "nodes": self.nodes, "measured": self.measured, "running": self.running, "asked": self.to_place,
             "placed": self.placed, "pending": self.pending, "misfits": self.misfits, "evictions": self.evictions,
-            "suppressed": self.suppressed, "hot": self.hot, **spreads, "faults": self.faults,
+            "unproved": self.unproved, "suppressed": self.suppressed, "hot": self.hot, **spreads, "faults": self.faults,
         }
 
 
@@ -189,7 +191,7 @@ def outcome(
     summary = OutcomeSummary(
         nodes=snapshot.size, running=sum(len(row.pods) for row in cluster.rows), to_place=len(placements),
         placed=placed, pending=len(placements) - placed, misfits=len(misfits),
-        evictions=len({each.pod for each in evictions}),
+        evictions=len({each.pod for each in evictions}), unproved=len({each.pod for each in cycle.unproved}),
         suppressed=len({each.node for each in suppressions if each.felt}), hot=hot, measured=measured,
         requested=requested, usage=usage, faults=len(faults.found),
     )

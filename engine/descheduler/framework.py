@@ -18,6 +18,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.descheduler import DecidesPerNode
 from koordpolicy.engine.framework.handle import Client
+from koordpolicy.engine.framework.points import Proof
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .background import BackgroundEvictions
@@ -115,6 +116,8 @@ def run_cycle(
         tuple(record.notes.values()), error,
         tuple(dict.fromkeys(lack for profile in profiles for lack in lacks_of(profile, snapshot.cluster))),
         tuple(record.changes), None if proof is None else proof.remembered(),
+        frozenset((profile.name, each.name) for profile in profiles for each in (*profile.deschedule, *profile.balance)
+                  if each.proof is not Proof.OFF),
     )
 
 

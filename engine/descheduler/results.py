@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Refusal
 
 from .proof.memory import UselessEvictionMemory
-from .proof.verdicts import EvictionProof
+from .proof.verdicts import EvictionProof, ProofResult
 
 PROOF: Final = "proof"
 """The name of the proof among what stops evictions; its rules are the values of `ProofResult`."""
@@ -227,6 +227,8 @@ class CycleResult:
     changes: tuple[ObjectChange, ...] = ()
     memory: UselessEvictionMemory | None = None
     """The memory of useless evictions after this cycle; None if none was given."""
+    to_prove: frozenset[tuple[str, str]] = frozenset()
+    """The profiles and plugins whose evictions should be proved (`proof: Enforce` or `Warn`)."""
 
     @property
     def outcomes(self) -> tuple[EvictionOutcome, ...]:
@@ -255,8 +257,21 @@ class CycleResult:
         evicted = {each.pod for each in self.evicted} if stopped else frozenset()
         return tuple(each for each in stopped if each.pod not in evicted)
 
+    @property
+    def unproved(self) -> tuple[EvictionOutcome, ...]:
+        """The evictions that should have been proved and were not: no profile of the pod's scheduler is known, or the
+        budget of proofs is used up.
+        """
+        return self.decisions.which(self._is_unproved)
+
+    def _is_unproved(self, decision: Decision) -> bool:
+        if not decision.evicted or (decision.profile, decision.plugin) not in self.to_prove:
+            return False
+        return decision.proof is None or decision.proof.result is ProofResult.UNPROVED
+
     def to_json(self) -> dict[str, object]:
         """Return the result as plain data."""
+        unproved = len(self.unproved)
         return {
             "generation": self.generation, "dryRun": self.dry_run, "nodes": self.nodes,
             "evicted": [outcome.to_json() for outcome in self.evicted],
@@ -266,6 +281,7 @@ class CycleResult:
             "nodeNotes": [note.to_json() for note in self.node_notes],
             **({"changes": [change.to_json() for change in self.changes]} if self.changes else {}),
             **({"lacking": [lack.to_json() for lack in self.lacks]} if self.lacks else {}),
+            **({"unproved": unproved} if unproved else {}),
             **({"error": self.error} if self.error else {}),
         }
 

@@ -225,10 +225,12 @@ def test_evictions_without_a_scheduler_are_said_not_to_be_proved(run: Run, prove
     assert done.out.splitlines()[-1] == (
         "no eviction was proved: name the profiles of the pods' scheduler with `--scheduler-config`, or "
         "SchedulerPlugins with `--policies`")
+    assert run("descheduler", "--once", "--dry-run", *proved, "-o", "json").json["unproved"] == 1
     other = tmp_path / "other.yaml"
     other.write_text(SCHEDULER.replace("default-scheduler", "another"))
     done = run("descheduler", "--once", "--dry-run", *proved, "--scheduler-config", other)
     assert "shop/pinned would be evicted: not proved: no profile for the scheduler `default-scheduler`" in done.err
+    assert "no eviction was proved" not in done.out
 
 
 def test_a_damaged_memory_is_refused(run: Run, proved: list[str], tmp_path: Path):

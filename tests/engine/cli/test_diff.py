@@ -402,3 +402,31 @@ def test_what_the_proof_of_an_eviction_says_is_told(run: Run, sets: dict[str, Pa
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "pods whose eviction would not help, so that they stay now: 1" in lines
     assert any(line.startswith("shop/web-1 cool drain any") and "drain (any) evicts from it" in line for line in lines)
+
+
+@pytest.mark.parametrize("proof", ["Enforce", "Off"])
+def test_evictions_without_a_known_scheduler_are_said_not_to_be_proved(run: Run, tmp_path: Path, proof: str):
+    web = pod("web-1", "1", "cool")
+    web["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web", "uid": "web"}]
+    cluster = write_dump(tmp_path / "owned.json", [node("cool"), node("hot"), web])
+    drain = tmp_path / "drain.yaml"
+    drain.write_text(HEAD.replace("NAME", "drain").replace("Scheduler", "Descheduler") + f"""\
+  type: Balance
+  nodes: {{source: nodeInfo.name == 'cool'}}
+  criteria: [{{name: any, expression: "true", message: off it}}]
+  proof: "{proof}"
+""", encoding="utf-8")
+    due = proof == "Enforce"
+    hint = "no eviction was proved: name the profiles of the pods' scheduler with `--config`"
+    for old, new, counts in (("/dev/null", drain, (0, 1)), (drain, drain, (1, 1))):
+        command = ("diff", old, new, "--cluster", cluster)
+        found = run(*command, "--output", "json").json
+        assert [found["difference"][side]["unproved"] for side in ("old", "new")] == [due * each for each in counts]
+        text = run(*command).out
+        assert (hint in text, "evictions that should have been proved" in text) == (due, due)
+        assert ("no eviction was proved" in run(*command, "--output", "markdown").out) == due
+    config = tmp_path / "scheduler.yaml"
+    config.write_text("{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, "
+                      "profiles: [{schedulerName: default-scheduler}]}")
+    text = run("diff", "/dev/null", drain, "--cluster", cluster, "--config", config).out
+    assert "proved" not in text.replace(str(tmp_path), "")

@@ -216,12 +216,40 @@ proof: "{proof}"
     assert faults_of("audit", found.to_json()) == []
 
 
+@pytest.mark.parametrize(("proof", "scheduler", "why"), [
+    ("Enforce", "", "no scheduler of the pods is known"), ("Warn", "", "no scheduler of the pods is known"),
+    ("Enforce", "another", "no profile for the scheduler `another` is known"), ("Off", "", ""), ("Off", "another", ""),
+])
+def test_evictions_without_the_proof_that_they_should_have_are_told(
+    policies: Policies, proof: str, scheduler: str, why: str,
+):
+    drain = document("drain", f"""
+type: Balance
+nodes: {{source: nodeInfo.name == 'hot'}}
+criteria: [{{name: any, expression: "true", message: it is there}}]
+proof: "{proof}"
+""", kind="DeschedulerPlugin")
+    web = pod("web", on="hot")
+    web["spec"]["schedulerName"] = scheduler or "default-scheduler"
+    web["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web", "uid": "web"}]
+    cluster = Cluster([node("cool"), node("hot"), web])
+    settings = Settings((ProfileSpec("default-scheduler"),), foreign_pods=False)
+    found = audit(policies(drain), cluster, now=NOW, settings=settings, proves=bool(scheduler))
+    unproved = [each for each in found.findings if each.what.value == "unproved-evictions"]
+    assert [(each.level.value, each.policy, each.examples, each.message) for each in unproved] == ([
+        ("warning", "drain", ("shop/web",), f"1 eviction would be made without a proof: not proved: {why}"),
+    ] if why else [])
+    assert found.has_unproved == bool(why)
+    assert faults_of("audit", found.to_json()) == []
+
+
 def test_descheduling_without_a_source_a_target_or_a_candidate_is_told(policies: Policies):
     def moves(name: str, source: int, target: int) -> str:
         return document(name, f"""
 type: Balance
 nodes: {{source: usage.cpu * 100 / allocatable.cpu > {source}, target: usage.cpu * 100 / allocatable.cpu < {target}}}
 criteria: [{{name: any, expression: podUsage.cpu > 0, message: it runs}}]
+proof: "Off"
 """, kind="DeschedulerPlugin")
 
     cluster = Cluster(

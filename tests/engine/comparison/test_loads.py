@@ -10,7 +10,7 @@ def test_numbers_sum_up_load_and_spread_after_placement(policies: Policies, clus
     summary = outcome(policies(), cluster, now=NOW).summary
     assert summary.to_json() == {
         "nodes": 3, "measured": 2, "running": 3, "asked": 4, "placed": 2, "pending": 2, "misfits": 0, "evictions": 0,
-        "suppressed": 0, "hot": 2,
+        "unproved": 0, "suppressed": 0, "hot": 2,
         # cool 3 of 4, hot 3.1 of 4, small 0 of 1
         "requested": {"cpu": {"mean": 50.83, "deviation": 35.96}, "memory": {"mean": 0.0, "deviation": 0.0}},
         # cool 1 + 0.85 (web-1) + 1.7 (new-1), hot 3 + 1.7 (new-2) + 0.085 (the agent, which no metric shows)
