@@ -225,7 +225,10 @@ class Swapper:
     def restore(self, record: GenerationRecord) -> GenerationRecord:
         """Activate an earlier generation and block the sources' current versions; raises `PolicyError` if it cannot
         run.
+
+        A generation that itself restored one counts as that one.
         """
+        origin = record.generation if record.restored is None else record.restored
         self.activate(self.build({file.name: file for version in record.versions.values()
                                   for file in version.files.values()}))
         self._previous = None
@@ -238,11 +241,11 @@ class Swapper:
                 problems=(), blocked={}, overdue={})
             if source.desired is not None and source.desired.digest != version.digest:
                 restored = restored.blocking(Problem(
-                    f"generation {record.generation} was brought back, with another version of `{source.path}`",
+                    f"generation {origin} was brought back, with another version of `{source.path}`",
                     code=BLOCKED, help="this one is blocked until it is changed, or it is restored by its hash"))
             self._sources.put(restored)
-        self.restored = record.generation if record.restored is None else record.restored
-        return self.record(self.restored)
+        self.restored = origin
+        return self.record(origin)
 
     def _raise_alarm(self, why: str) -> None:
         self.alarm, self.stuck = why, True

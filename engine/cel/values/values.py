@@ -562,7 +562,7 @@ def _parse_duration(text: str) -> Duration:
         total += int(part[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
         position = part.end()
     if not rest or position < len(rest):
-        raise EvaluationError(f"`{text[:64]}` is not a duration: write it as 1h30m, 1.5s or 250ms")
+        raise EvaluationError(f"`{text[:64]}` is not a duration: write it as 1h30m, 1.5s or 250ms (a day is 24h)")
     return Duration.of(-total if text[:1] == "-" else total)
 
 

@@ -171,7 +171,7 @@ def test_a_param_that_is_no_time_or_span_is_told_when_it_is_declared_as_one() ->
     with pytest.raises(PolicyError) as caught:
         compile_documents(load([Source("a.yaml", f"{HEAD}{spec}")]))
     assert [each.message for each in caught.value.problems] == [
-        "the param `grace` of `under-test`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms",
+        "the param `grace` of `under-test`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms (a day is 24h)",
         "the param `deep.at.0` of `under-test`: `noon` is not a timestamp: write it as 2006-01-02T15:04:05Z",
     ]
 

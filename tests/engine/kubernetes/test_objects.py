@@ -45,7 +45,7 @@ def fault(item, kind="Pod"):
     ("ElasticQuota", {"spec": {"max": {"memory": "9e30"}}}, "`spec.max.memory`: the amount does not fit into 64 bits"),
     (
         "Reservation", {"spec": {"ttl": "soon"}},
-        "`spec.ttl`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms",
+        "`spec.ttl`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms (a day is 24h)",
     ),
     ("PodDisruptionBudget", {"spec": {"minAvailable": []}}, "`spec.minAvailable` must be a number, not a list"),
     ("StorageClass", {"allowedTopologies": [{"matchLabelExpressions": {}}]},

@@ -237,6 +237,24 @@ def test_what_was_rolled_back_from_may_be_brought_back_too(tmp_path: Path, live:
     assert (names(live), reloader.status().healthy) == (["two"], True)
 
 
+def test_a_generation_that_restored_one_is_named_by_its_origin(tmp_path: Path, live: Live, time: Time) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    write(policies, a="plugin two")
+    time.run(reloader, 2)
+    reloader.restore("1")
+    serve(reloader, time)
+    write(policies, a="plugin three")
+    time.run(reloader, 2)
+    assert names(live) == ["three"]
+    reloader.restore("3")
+    serve(reloader, time)
+    status = reloader.status()
+    assert (names(live), status.restored) == (["one"], 1)
+    assert [problem.message for problem in status.sources[0].problems] == [
+        f"generation 1 was brought back, with another version of `{policies}`"]
+
+
 @pytest.mark.parametrize("unit", ReloadUnit)
 def test_an_overdue_document_is_rolled_back_to_the_last_version_of_its_source_without_it(
     tmp_path: Path, time: Time, live: Live, unit: ReloadUnit,
