@@ -59,8 +59,8 @@ class PodReader:
     faults: dict[str, str] = field(default_factory=dict)
     """The error of each pod that could not be read in its last version, by `namespace/name`."""
     _parts: PartPool = field(default_factory=lambda: PartPool(4096))
-    _read: dict[int, PodInfo] = field(default_factory=dict)
-    """The pods of the last list by the hash of their JSON: most have not changed since."""
+    _read: dict[bytes, PodInfo] = field(default_factory=dict)
+    """The pods of the last list by their JSON: most have not changed since."""
 
     def use(self, projection: Projection) -> bool:
         """Decode these fields too; return True if some are new, so that all pods must be read again."""
@@ -95,9 +95,9 @@ class PodReader:
         """
         found: dict[str, PodInfo] = {}
         faults: dict[str, str] = {}
-        read: dict[int, PodInfo] = {}
+        read: dict[bytes, PodInfo] = {}
         for raw in raws:
-            content = hash(bytes(raw))
+            content = bytes(raw)
             try:
                 pod = self._read.get(content) or self.read(raw)
             except (ValueError, RecursionError) as error:
