@@ -33,8 +33,9 @@ SECONDS: Final = 300.0
 _MOST_QUEUED: Final = 4
 _REMEMBERED: Final = 16
 _MOST_VIEWERS: Final = 256
-_LEFT: Final = 10.0
-"""The time without a question, in seconds, after which a viewer is believed to have left; pages ask twice a second."""
+_LEFT: Final = 70.0
+"""The time without a question, in seconds, after which a viewer is believed to have left: pages ask twice a second, and
+once a minute where a browser slows the timers of a tab in the background."""
 _ENDS: Final = frozenset({"done", "failed", "cancelled"})
 _LARGEST_NUMBER: Final = 2**53 - 1
 """The largest integer that JavaScript reads exactly."""
