@@ -256,8 +256,8 @@ _LEAST_BYTES: Final = {
     Origin.CLUSTER: 1 << 26, Origin.CAPACITY: 1 << 26, Origin.NODE: 10**6, Origin.POD: 10**6, Origin.MEASURED: 10**5,
 }
 """Milli-cores and bytes that are implausibly small as thresholds; 10 for a whole node may mean that it is idle."""
-_MOST_CPU: Final = 10**7
-"""The maximum of one node: 10,000 cores."""
+_MOST_CPU: Final = 2 * 10**6
+"""The maximum of one node: 2,000 cores."""
 _MOST_DEVICES: Final = 100
 _GUARDS: Final = frozenset((">=", "<", "==", "!=", "clamp"))
 """With these comparisons, 1 may mean `any` or guard a divisor against 0."""
@@ -325,11 +325,13 @@ def _absurd_ratio(measure: Measure, value: Fraction) -> UnitFault | None:
 def _absurd_cpu(measure: Measure, value: Fraction) -> UnitFault | None:
     assert measure.factor is not None
     milli = value / measure.factor
+    least = _LEAST_CPU[measure.origin]
     if measure.unit == "cores" and measure.in_unit:
+        if milli < least:
+            return UnitFault(f"{_number(value)} cores is next to nothing", "the number is in cores")
         if milli < _MOST_CPU or measure.origin is Origin.CLUSTER:
             return None
         return UnitFault(f"{_number(value)} cores is more than any node has", f"did you mean {_number(value / 1000)}?")
-    least = _LEAST_CPU[measure.origin]
     if milli >= _MOST_CPU and measure.origin is not Origin.CLUSTER:
         return UnitFault(
             f"{_number(milli)} milli-cores is {shown(float(milli), 'milli-cores')}", "cpu is in milli-cores",
@@ -351,6 +353,10 @@ def _absurd_bytes(measure: Measure, value: Fraction) -> UnitFault | None:
     assert measure.factor is not None
     size = value / measure.factor
     if measure.in_unit and measure.factor != 1:
+        if size < _LEAST_BYTES[measure.origin]:
+            return UnitFault(
+                f"{_number(value)} {measure.unit} is next to nothing", f"the number is in {measure.unit}",
+            )
         if size < 1 << 60:
             return None
         return UnitFault(

@@ -225,6 +225,9 @@ def test_what_people_write_on_purpose_is_not_found(expression: str):
     ("usage.memory < 0.85",
      ("0.85", "0.85 bytes is next to nothing",
       "compare with a share of an amount (`allocatable.memory * 85 / 100`), or with bytes")),
+    ("usage.cpu / 1000 < 8000", ("8000", "8000 cores is more than any node has", "did you mean 8?")),
+    ("double(usage.cpu) / 1000.0 < 0.008", ("0.008", "0.008 cores is next to nothing", "the number is in cores")),
+    ("usage.memory / 1024 > 16", ("16", "16 KiB is next to nothing", "the number is in KiB")),
     ("metricAge < 180000",
      ("180000", "180000 seconds is 2.08 days", "did you mean 180 (milliseconds are a thousandth of it)?")),
     ("metricAge > duration('5m').getMilliseconds()",
@@ -407,4 +410,4 @@ def test_amounts_converted_to_the_unit_of_the_bound_are_never_found(
     assert wrong(filtering(f"{used}.cpu {operator} {number * 1000}")) == []
     assert wrong(filtering(f"{used}.cpu / 1000 {operator} {number}")) == []
     assert wrong(filtering(f"{used}.memory {operator} {number * 2**30}")) == []
-    assert wrong(filtering(f"{used}.memory / {1024**power} {operator} {number}")) == []
+    assert wrong(filtering(f"{used}.memory / {1024**power} {operator} {number * 1024 ** (3 - power)}")) == []
