@@ -70,6 +70,8 @@ from .unification import Unifier
 
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
+_MOST_FIELDS: Final = 20
+"""All fields of the engine's own types (`NodeInfo`), so that nobody has to look them up."""
 _MIXED: Final = frozenset(("format",))
 """Functions whose arguments may be literals of mixed types, even where the environment requires one type."""
 
@@ -341,7 +343,7 @@ class _Checker(Unifier):
             quoted = 'any other name is written in full and in quotes, as in `["nvidia.com/gpu"]`'
             hint = f"{hint} ({quoted})" if hint else quoted
         elif not hint and declared.fields:
-            hint = _listed("it has", sorted(declared.fields))
+            hint = _listed("it has", sorted(declared.fields), most=_MOST_FIELDS)
         elif not hint:
             hint = declared.undeclared or "it has no known fields"
         return self.complain(
@@ -822,6 +824,6 @@ _BUILTIN: Final[dict[str, Callable[[_Checker, Call, Sequence[Type]], Type]]] = {
 }
 
 
-def _listed(before: str, names: Sequence[str]) -> str:
-    shown = ", ".join(f"`{each}`" for each in names[:MOST_SHOWN])
-    return f"{before} {shown}" + (", ..." if len(names) > MOST_SHOWN else "")
+def _listed(before: str, names: Sequence[str], *, most: int = MOST_SHOWN) -> str:
+    shown = ", ".join(f"`{each}`" for each in names[:most])
+    return f"{before} {shown}" + (", ..." if len(names) > most else "")
