@@ -31,6 +31,7 @@ from .schema_run import Steps, identity
 _DIRECTORY: Final = Path(__file__).parents[2] / "schemas"
 
 Schema: TypeAlias = Mapping[str, Any]
+_FieldPath: TypeAlias = tuple[str | int, ...]
 
 _WANTED: Final = {
     "string": "a string", "integer": "a whole number", "number": "a number", "boolean": "`true` or `false`",
@@ -143,7 +144,7 @@ def prune(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> YamlNo
     None if too little remains: a part that everything depends on is faulty.
     """
     for _ in range(_PRUNINGS):
-        faulty: set[tuple[str | int, ...]] = set()
+        faulty: set[_FieldPath] = set()
         for error in _schema(schema_name, version).faults(to_plain(node)):
             if error.path == _NAME and isinstance(error.value, str):
                 continue  # an invalid name is still a name: the rest can be checked under it
@@ -164,7 +165,7 @@ _NAME: Final = ("metadata", "name")
 _READ_ELSEWHERE: Final = frozenset(("variables", "params", "paramsSchema", "paramsFrom", "aggregates", "thresholds"))
 
 
-def _without(node: YamlNode, path: tuple[str | int, ...], faulty: AbstractSet[tuple[str | int, ...]]) -> YamlNode:
+def _without(node: YamlNode, path: _FieldPath, faulty: AbstractSet[_FieldPath]) -> YamlNode:
     value = node.value
     if isinstance(value, Mapping):
         value = {key: _without(each, (*path, key), faulty) for key, each in value.items() if (*path, key) not in faulty}
@@ -198,7 +199,7 @@ def read_schema(node: YamlNode, declared: Any, problems: Problems) -> JsonSchema
 
     Its patterns count towards the thread's current `PatternBudget`; raises as `PatternBudget.add` does.
     """
-    def count(path: tuple[str | int, ...], pattern: str, states: int) -> None:
+    def count(path: _FieldPath, pattern: str, states: int) -> None:
         charge(pattern, states, _nearest(node, path).span)
 
     try:
@@ -246,17 +247,25 @@ _MOST_COMPLAINTS: Final = 1000
 def _complaints(faults: Sequence[SchemaFault], node: YamlNode, whole: str = "") -> Iterator[Problem]:
     """Yield the faults as problems; `whole` names the root if it is a field, not the document.
 
-    A field that is missing because its name is misspelt is one problem: that of the unknown field.
+    A field that is missing because its name is misspelt, or because it is further down, is one problem: that of the
+    unknown field.
     """
-    misspelt: dict[tuple[str | int, ...], set[str]] = {}
+    required = {(fault.path, fault.limit) for fault in faults if fault.keyword == "required"}
+    misplaced: dict[tuple[_FieldPath, str], _FieldPath] = {}
+    misspelt: dict[_FieldPath, set[str]] = {}
     for fault in faults:
         if fault.keyword == "additionalProperties":
             given = _nearest(node, fault.path).fields
             for key in fault.limit:
                 misspelt.setdefault(fault.path, set()).add(_similar(key, fault.rule.get("properties", {}), given))
+                above = (fault.path[:length] for length in range(len(fault.path)))
+                place = next((path for path in above if (path, key) in required), None)
+                if place is not None:
+                    misplaced[fault.path, key] = place
+                    misspelt.setdefault(place, set()).add(key)
     for fault in faults:
         if misspelt.get(fault.path, set()).isdisjoint(_missing(fault)):
-            yield from _complaint(fault, node, whole)
+            yield from _complaint(fault, node, whole, misplaced)
 
 
 def _missing(fault: SchemaFault) -> Iterable[str]:
@@ -269,7 +278,10 @@ def _missing(fault: SchemaFault) -> Iterable[str]:
     return ()
 
 
-def _complaint(fault: SchemaFault, root: YamlNode, whole: str) -> Iterator[Problem]:
+def _complaint(
+    fault: SchemaFault, root: YamlNode, whole: str, misplaced: Mapping[tuple[_FieldPath, str], _FieldPath],
+) -> Iterator[Problem]:
+    """Explain a fault; `misplaced` are the mappings that lack an unknown field, by its path and name."""
     place = _nearest(root, fault.path)
     if fault.keyword == "bound":
         yield Problem(fault.message, place.place, code="invalid-value")
@@ -279,7 +291,11 @@ def _complaint(fault: SchemaFault, root: YamlNode, whole: str) -> Iterator[Probl
         known = fault.rule.get("properties", {})
         for key in fault.limit:
             below = place.at(key)
-            yield _unknown(key, field, known, place.fields, below.place if below else place.place)
+            problem = _unknown(key, field, known, place.fields, below.place if below else place.place)
+            if (fault.path, key) in misplaced:
+                holder = path_text(misplaced[fault.path, key]) or whole
+                problem = replace(problem, help=f"move it to {f'`{holder}`' if holder else _DOCUMENT}, which lacks it")
+            yield problem
         return
     if fault.keyword in ("oneOf", "anyOf"):
         yield from _branches(fault, root, place, field, whole)

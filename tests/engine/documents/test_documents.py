@@ -297,6 +297,16 @@ def test_a_misspelt_required_field_is_one_problem(kind: str, spec: str, unknown:
     assert (problem.message, problem.help[:12]) == (f"unknown field {unknown}", "did you mean")
 
 
+@pytest.mark.parametrize(("kind", "spec", "unknown"), [
+    ("QoSPlugin", "thresholds: [{name: a, expression: 'true', actions: []}]", "`actions` in `spec.thresholds[0]`"),
+    ("PolicyTest", "fixtures: {nodes: {}, cases: []}", "`cases` in `spec.fixtures`"),
+])
+def test_a_required_field_further_down_is_one_problem(kind: str, spec: str, unknown: str) -> None:
+    text = f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{{spec}}}\n"
+    (problem,) = load([Source("a.yaml", text)]).problems
+    assert (problem.message, problem.help) == (f"unknown field {unknown}", "move it to `spec`, which lacks it")
+
+
 def test_every_pattern_of_the_schemas_has_words_for_people() -> None:
     def patterns(found: Any) -> Iterator[dict[str, Any]]:
         if isinstance(found, dict) and isinstance(found.get("pattern"), str):
