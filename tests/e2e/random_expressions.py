@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from koordpolicy.engine.cel.check.environment import Function, Overload
+from koordpolicy.engine.cel.check.environment import Function
 from koordpolicy.engine.cel.values.types import (
     BOOL,
     BYTES,
@@ -25,7 +25,7 @@ from koordpolicy.engine.cel.values.types import (
     optional_of,
 )
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
-from tests.fuzz.expressions import rendered
+from tests.fuzz.expressions import filled, matched, rendered, variables
 
 Json: TypeAlias = Any
 Names: TypeAlias = tuple[tuple[str, Type], ...]
@@ -345,16 +345,16 @@ class RandomExpressions:
         fitting = [
             (function, overload, bound)
             for function, overload in self._calls
-            if (bound := _matched(overload.result, wanted)) is not None
+            if (bound := matched(overload.result, wanted)) is not None
             and not (overload.result.variable and wanted.name == "optional_type")
         ]  # no optionals of optionals
         if not fitting:
             return self._leaf(wanted, depth, names)
         function, overload, bound = self._any(*fitting)
-        for name in sorted(_variables(overload) - bound.keys()):
+        for name in sorted(variables(overload) - bound.keys()):
             bound[name] = self._element()
         arguments = [
-            self._argument(function, position, _filled(each, bound), depth, names)
+            self._argument(function, position, filled(each, bound), depth, names)
             for position, each in enumerate(overload.parameters)
         ]
         if function.name == "format" and len(arguments) == 2 and self._chance(0.7):
@@ -525,34 +525,3 @@ def _escaped(each: str, quote: str, chosen: random.Random) -> str:
     if code < 0x100:
         return chosen.choice((f"\\x{code:02x}", f"\\{code:03o}", f"\\u{code:04X}"))
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _matched(pattern: Type, wanted: Type) -> dict[str, Type] | None:
-    if pattern.variable:
-        return {pattern.name: wanted}
-    if pattern.name != wanted.name or len(pattern.parameters) != len(wanted.parameters):
-        return None
-    bound: dict[str, Type] = {}
-    for left, right in zip(pattern.parameters, wanted.parameters, strict=True):
-        inner = _matched(left, right)
-        if inner is None:
-            return None
-        bound |= inner
-    return bound
-
-
-def _variables(overload: Overload) -> set[str]:
-    found: set[str] = set()
-    pending = list(overload.parameters)
-    while pending:
-        each = pending.pop()
-        if each.variable:
-            found.add(each.name)
-        pending += each.parameters
-    return found
-
-
-def _filled(type_: Type, bound: Mapping[str, Type]) -> Type:
-    if type_.variable:
-        return bound[type_.name]
-    return Type(type_.name, tuple(_filled(each, bound) for each in type_.parameters))

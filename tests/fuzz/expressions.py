@@ -199,16 +199,16 @@ class Grammar:
     def _call(self, draw: Any, wanted: Type, depth: int, names: tuple[tuple[str, Type], ...]) -> str:
         fitting = []
         for function, overload in self._calls:
-            bound = _matched(overload.result, wanted)
+            bound = matched(overload.result, wanted)
             if bound is not None:
                 fitting.append((function, overload, bound))
         if not fitting:
             return self._leaf(draw, wanted, depth, names)
         function, overload, bound = draw(st.sampled_from(fitting))
-        for variable in sorted(_variables(overload)):
+        for variable in sorted(variables(overload)):
             if variable not in bound:
                 bound[variable] = draw(st.sampled_from(_PLAIN))
-        arguments = [self._expression(draw, _filled(each, bound), depth - 1, names) for each in overload.parameters]
+        arguments = [self._expression(draw, filled(each, bound), depth - 1, names) for each in overload.parameters]
         return rendered(function, overload, arguments)
 
 
@@ -261,21 +261,21 @@ def _paths(environment: Environment) -> dict[str, tuple[str, ...]]:
     return {type_: tuple(texts) for type_, texts in found.items()}
 
 
-def _matched(pattern: Type, wanted: Type) -> dict[str, Type] | None:
+def matched(pattern: Type, wanted: Type) -> dict[str, Type] | None:
     if pattern.variable:
         return {pattern.name: wanted}
     if pattern.name != wanted.name or len(pattern.parameters) != len(wanted.parameters):
         return None
     bound: dict[str, Type] = {}
     for left, right in zip(pattern.parameters, wanted.parameters, strict=True):
-        inner = _matched(left, right)
+        inner = matched(left, right)
         if inner is None:
             return None
         bound |= inner
     return bound
 
 
-def _variables(overload: Overload) -> set[str]:
+def variables(overload: Overload) -> set[str]:
     found: set[str] = set()
     pending = list(overload.parameters)
     while pending:
@@ -286,10 +286,10 @@ def _variables(overload: Overload) -> set[str]:
     return found
 
 
-def _filled(type_: Type, bound: Mapping[str, Type]) -> Type:
+def filled(type_: Type, bound: Mapping[str, Type]) -> Type:
     if type_.variable:
         return bound[type_.name]
-    return Type(type_.name, tuple(_filled(each, bound) for each in type_.parameters))
+    return Type(type_.name, tuple(filled(each, bound) for each in type_.parameters))
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
