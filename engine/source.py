@@ -14,10 +14,9 @@ import hashlib
 import heapq
 import itertools
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from koordpolicy.engine.escaping import one_line, visible
 
@@ -42,7 +41,6 @@ _LONGEST_WORD = 64
 _MOST_CHARACTER_PAIRS = 20_000
 """Above this product of lengths only the most alike words are compared: difflib takes 0.5 ms for two long ones."""
 _MOST_ALIKE = 4
-_MOST_LISTED = 30
 
 
 class Severity(enum.IntEnum):
@@ -310,10 +308,3 @@ def _most_alike(word: str, words: Mapping[str, str]) -> dict[str, str]:
     pairs = set(itertools.pairwise(word))
     shared = {each: len(pairs.intersection(itertools.pairwise(each))) for each in words if len(each) <= _LONGEST_WORD}
     return {each: words[each] for each in heapq.nlargest(_MOST_ALIKE, shared, key=shared.__getitem__)}
-
-
-def listed(names: Collection[Any], shown_as: Callable[[Any], str] = str) -> str:
-    """Return names in backquotes for a hint, long ones shortened, and how many are left out of a long list."""
-    texts = map(shown_as, itertools.islice(names, _MOST_LISTED))
-    shown = ", ".join(f"`{text if len(text) <= _LONGEST_WORD else f'{text[:_LONGEST_WORD]}...'}`" for text in texts)
-    return shown + (f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else "")

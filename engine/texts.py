@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Collection
+from typing import Any
+
 
 def beginning(text: str, longest: int = 60) -> str:
     """Return the first `longest` characters of a text, with dots if there are more."""
     return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def quoted_list(names: Collection[Any], shown_as: Callable[[Any], str] = str, *, most: int = 30) -> str:
+    """Return names in backquotes, long ones shortened, and how many there are beyond the first `most`."""
+    shown = ", ".join(f"`{beginning(shown_as(name), 64)}`" for name in itertools.islice(names, most))
+    return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -21,7 +21,8 @@ from koordpolicy.engine.framework.discovery import DiscoveredPlugins, discover, 
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KOORD_SCHEDULER, KOORDINATORS, NEWEST, RELEASES, Release, release
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, listed, render
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
+from koordpolicy.engine.texts import quoted_list
 
 from .exits import Exit, Stop
 from .numbers import whole
@@ -299,7 +300,7 @@ def check_enabled(
 
 def one_of(word: str, known: Collection[str]) -> str:
     """Return a suggestion for an unknown word: a similar known one, or all known ones."""
-    names = listed(sorted(known))
+    names = quoted_list(sorted(known))
     return did_you_mean(word, known) or f"there {'is' if len(known) == 1 else 'are'} {names or 'none'}"
 
 

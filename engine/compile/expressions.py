@@ -28,7 +28,8 @@ from koordpolicy.engine.documents import (
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.slots import KEY, NUMBER, SLOTS, Slot, environment
 from koordpolicy.engine.framework.typed_values import Typed
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Span, did_you_mean, listed
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Span, did_you_mean
+from koordpolicy.engine.texts import quoted_list
 
 from .programs import AggregateProgram, Rule
 
@@ -240,7 +241,7 @@ class Expressions:
         for node in _reads(root, expression):
             if node.field not in known:
                 hint = did_you_mean(node.field, known) or (
-                    f"there are {listed(known)}" if known else "declare it under `variables`"
+                    f"there are {quoted_list(known)}" if known else "declare it under `variables`"
                 )
                 message = f"no variable `{_VARIABLES}.{node.field}` at {slot.value}"
                 self.problems.add(message, _span(expression, node), help=hint, code="cel-name")

@@ -14,7 +14,8 @@ from koordpolicy.engine.documents.json_schema import JsonSchema
 from koordpolicy.engine.documents.schema_run import Steps, count_values
 from koordpolicy.engine.documents.validation import written
 from koordpolicy.engine.framework.typed_values import Typed, typed
-from koordpolicy.engine.source import Problems, Span, did_you_mean, listed
+from koordpolicy.engine.source import Problems, Span, did_you_mean
+from koordpolicy.engine.texts import quoted_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def gather(
 
 def _known(shared: Mapping[str, Document]) -> str:
     """Return which PolicyParams documents there are."""
-    return f"there are {listed(sorted(shared))}" if shared else "there are none in this set"
+    return f"there are {quoted_list(sorted(shared))}" if shared else "there are none in this set"
 
 
 def _place(document: Document, path: Sequence[str | int], origins: Mapping[str, Span]) -> Span:
@@ -152,7 +153,7 @@ def override(
     for key, value in given.items():
         field = declared.get(key)
         if field is None:
-            hint = did_you_mean(key, declared) or f"it has {listed(declared) or 'none'}"
+            hint = did_you_mean(key, declared) or f"it has {quoted_list(declared) or 'none'}"
             faults.append(f"`{name}` has no param `{key}`: {hint}")
         elif not _fits(value, field.type, params.get(key)):
             faults.append(f"the param `{key}` of `{name}` is `{written(value)}`, not of the type {field.type}")

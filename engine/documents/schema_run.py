@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.library import regex
 from koordpolicy.engine.cel.values.values import EvaluationError
-from koordpolicy.engine.texts import beginning
+from koordpolicy.engine.texts import beginning, quoted_list
 
 from .schema_check import TYPE_NAMES, is_number
 from .schema_faults import Path, SchemaFault
@@ -277,7 +277,7 @@ def _additional(run: SchemaRun, limit: Any, value: Any, at: _At, seen: Seen) -> 
         for name in others:
             yield from run.apply(limit, value[name], (*at.path, name), set())
     elif others:
-        message = f"additional properties are not allowed: {_listed(others)}"
+        message = f"additional properties are not allowed: {quoted_list(others, most=10)}"
         yield at.fault("additionalProperties", message, others, value)
 
 
@@ -311,11 +311,6 @@ class _Repr(reprlib.Repr):
 
 _REPR: Final = _Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlist, _REPR.maxdict = 2, 60, 60, 6, 6
-
-
-def _listed(names: Sequence[str | int]) -> str:
-    shown = ", ".join(f"`{beginning(str(name))}`" for name in names[:10])
-    return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _names(run: SchemaRun, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
@@ -407,7 +402,7 @@ def _unevaluated(run: SchemaRun, limit: Any, value: Any, at: _At, seen: Seen) ->
         for key in others:
             yield from run.apply(limit, value[key], (*at.path, key), set())
     elif others:
-        message = f"nothing in the schema allows {_listed(others)}"
+        message = f"nothing in the schema allows {quoted_list(others, most=10)}"
         yield at.fault("unevaluated", message, limit, value)
 
 

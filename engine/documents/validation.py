@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.check.patterns import charge
 from koordpolicy.engine.cel.library.regex import matches
-from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean, listed
-from koordpolicy.engine.texts import beginning
+from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean
+from koordpolicy.engine.texts import beginning, quoted_list
 
 from .json_schema import JsonSchema
 from .nodes import YamlNode, to_plain
@@ -330,7 +330,7 @@ def _unknown(key: str, field: str, known: Mapping[str, Any], given: Container[st
     if not hint and not field and key in known.get("spec", {}).get("properties", {}):
         hint = "indent it under `spec`"
     if not hint and known:
-        hint = f"known: {listed(sorted(known))}"
+        hint = f"known: {quoted_list(sorted(known))}"
     return Problem(f"unknown field {_named(key)}{where}", span, hint, code="unknown-field")
 
 
@@ -350,7 +350,8 @@ def _branches(fault: SchemaFault, root: YamlNode, place: YamlNode, field: str, w
                 "make it two items", code="invalid-value",
             )
         else:
-            yield Problem(f"missing field in `{field}`", place.place, f"one of {listed(choices)}", code="missing-field")
+            hint = f"one of {quoted_list(choices)}"
+            yield Problem(f"missing field in `{field}`", place.place, hint, code="missing-field")
         return
     if not fault.branches:
         yield Problem(f"`{field}` fits more than one of its forms", place.place, code="invalid-value")
@@ -400,7 +401,7 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
         case "enum" | "const":
             values = [limit] if keyword == "const" else limit
             before = "one of" if len(values) > 1 else "write"
-            hint = did_you_mean(written(value), map(written, values)) or f"{before} {listed(values, written)}"
+            hint = did_you_mean(written(value), map(written, values)) or f"{before} {quoted_list(values, written)}"
             return f"`{written(value)}` is not a value of `{field}`", hint, place.span
         case "pattern":
             return f"`{_short(value)}` is not a value of `{field}`", f"write {rule.get('x-wanted', limit)}", place.span

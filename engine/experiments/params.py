@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec
-from koordpolicy.engine.source import did_you_mean, listed
+from koordpolicy.engine.source import did_you_mean
+from koordpolicy.engine.texts import quoted_list
 
 from .axes import Point, Value
 
@@ -45,7 +46,7 @@ def vary(documents: Sequence[Document], values: Mapping[str, Value]) -> tuple[Do
         if not hit:
             known = sorted({name for document in documents for name in _declared(document)})
             hint = did_you_mean(steps[-1], known) or (
-                f"there are {listed(known)}" if known else "they have none")
+                f"there are {quoted_list(known)}" if known else "they have none")
             raise ValueError(f"no policy has the param `{path}`: {hint}")
     return tuple(changed)
 

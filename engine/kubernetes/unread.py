@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from koordpolicy.engine.cel.values.types import ObjectType, Type
-from koordpolicy.engine.source import did_you_mean, listed
+from koordpolicy.engine.source import did_you_mean
+from koordpolicy.engine.texts import quoted_list
 
 from . import types
 
@@ -35,7 +36,7 @@ class UnreadField:
         """The advice about an unknown field."""
         if not self.known:
             return ""
-        return did_you_mean(self.names[-1], self.known) or f"the fields are {listed(self.known)}"
+        return did_you_mean(self.names[-1], self.known) or f"the fields are {quoted_list(self.known)}"
 
 
 def unread_fields(value: object, declared: Type, read: Collection[FieldPath]) -> Iterator[UnreadField]:

@@ -14,7 +14,8 @@ from koordpolicy.engine.documents import LabelSelector, ParamsSpec, PluginSpec
 from koordpolicy.engine.documents.json_schema import JsonSchema
 from koordpolicy.engine.documents.schema_keywords import idle_keywords
 from koordpolicy.engine.kubernetes import vocabulary, well_known
-from koordpolicy.engine.source import Span, did_you_mean, listed
+from koordpolicy.engine.source import Span, did_you_mean
+from koordpolicy.engine.texts import quoted_list
 
 from .edits import removal, replacement
 from .ranges import COMPARISONS
@@ -410,7 +411,7 @@ def unknown_classes(subject: LintSubject) -> Iterator[Violation]:
                 value = literal.value if isinstance(literal, Literal) else ""
                 if isinstance(value, str) and value not in _CLASSES[field]:
                     known = sorted(_CLASSES[field] - {""})
-                    hint = did_you_mean(value, known) or f"one of {listed(known)}"
+                    hint = did_you_mean(value, known) or f"one of {quoted_list(known)}"
                     yield Violation(f"there is no {field} `{value}`", placed.span(literal), hint)
 
 

@@ -14,7 +14,8 @@ from koordpolicy.engine.kubernetes.vocabulary import SLO_CONFIG
 from koordpolicy.engine.slo.config_map import CHECKED_KEYS
 from koordpolicy.engine.slo.settings import path_text, unknown_names
 from koordpolicy.engine.slo.validation import value_faults
-from koordpolicy.engine.source import Problems, Span, did_you_mean, listed
+from koordpolicy.engine.source import Problems, Span, did_you_mean
+from koordpolicy.engine.texts import quoted_list
 
 from .subject import Violation, Whole
 
@@ -142,7 +143,7 @@ def _fault(held: YamlNode) -> str:
 def _unknown(name: str, where: str, node: YamlNode, known: tuple[str, ...]) -> Violation:
     return Violation(
         f"there is no field `{name}` in {where}", node.place,
-        did_you_mean(name, known) or f"there are {listed(known)}",
+        did_you_mean(name, known) or f"there are {quoted_list(known)}",
     )
 
 

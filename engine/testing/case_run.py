@@ -14,7 +14,8 @@ from koordpolicy.engine.compile import Rule
 from koordpolicy.engine.documents import EVERY_OTHER, Case, Expectation, ExpectedResult
 from koordpolicy.engine.framework.points import Code, FailurePolicy, Refusal
 from koordpolicy.engine.framework.registry import Plugin
-from koordpolicy.engine.source import Span, did_you_mean, listed
+from koordpolicy.engine.source import Span, did_you_mean
+from koordpolicy.engine.texts import quoted_list
 
 from .fixtures import FixtureError, World
 from .instruments import CallTally, ProgramCall, values_of
@@ -109,7 +110,7 @@ class RunningCase:
         if expected.result is not ExpectedResult.SKIP:
             self.only_skips = False
         if expected.rule and expected.rule not in rules:
-            hint = did_you_mean(expected.rule, rules) or f"there are {listed(rules) or 'none'}"
+            hint = did_you_mean(expected.rule, rules) or f"there are {quoted_list(rules) or 'none'}"
             self.miss(about, f"the rule `{expected.rule}`", f"there is no such rule: {hint}", expected.span)
             return
         described = expected.result.value

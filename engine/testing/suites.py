@@ -12,7 +12,8 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths, place_of
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, listed
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
+from koordpolicy.engine.texts import quoted_list
 
 from .fixtures import FixtureError, Worlds, unknown
 from .instruments import observed_plugin, places
@@ -72,7 +73,7 @@ class Suite:
         if name is None:
             if len(by_name) == 1:
                 return next(iter(by_name.values()))
-            known = listed(sorted(by_name)) or "none"
+            known = quoted_list(sorted(by_name)) or "none"
             raise FixtureError(f"which plugin is tested? there are {known}: name one with `plugin`")
         if name not in by_name:
             raise unknown("plugin", name, by_name)

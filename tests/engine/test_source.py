@@ -12,7 +12,6 @@ from koordpolicy.engine.source import (
     Source,
     did_you_mean,
     in_order,
-    listed,
     render,
 )
 
@@ -147,15 +146,6 @@ def test_a_hint_among_many_long_words_compares_only_those_that_are_most_alike(mo
 
     assert did_you_mean(misspelt, words) == f"did you mean `{words[77]}`?"
     assert compared[0] <= 4
-
-
-def test_long_lists_of_names_are_cut_and_say_so():
-    assert listed(["a", "b"]) == "`a`, `b`"
-    assert listed([]) == ""
-    names = [f"n{number}" for number in range(1030)]
-    assert listed(names).startswith("`n0`, `n1`")
-    assert listed(names).endswith("`n29` and 1,000 more")
-    assert listed([3, "x" * 1000], repr) == f"`3`, `'{'x' * 63}...`"
 
 
 def test_the_caret_stands_under_the_fault_also_behind_characters_that_are_two_columns_wide() -> None:
