@@ -2,7 +2,8 @@
 
 The protocol is that of client-go's reflector: a streamed list where the server has it, else list and watch; bookmarks
 move the version from which a broken watch goes on; a version that has expired leads to a new list, whose difference to
-the last known objects is delivered. Objects are not decoded here beyond their identity, and none is held: those of a
+the last known objects is delivered. Beyond that protocol, a version that the server has not reached leads to a new list
+too: etcd was restored from a backup. Objects are not decoded here beyond their identity, and none is held: those of a
 list are delivered while it arrives.
 """
 
@@ -33,7 +34,7 @@ _LOG: Final = logging.getLogger(__name__)
 _PAGE: Final = 500
 _SHORT_WATCH_S: Final = 1.0
 ABSENT_S: Final = 30.0
-_CATCH_UP_S: Final = 3
+_BOOKMARKED_S: Final = 3
 """The time limit of a watch that waits for a bookmark, which comes two seconds before it."""
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 _NO_VERSION: Final = "-"
@@ -152,6 +153,8 @@ class Informer:
         self._version: str | None = None
         """The resourceVersion from which the watch goes on; None before the first list."""
         self._version_unavailable = False
+        self._broken = False
+        """True after the connection of a watch broke, until a frame or a list arrives."""
         self._paged = False
         self._attempt: asyncio.Task[None] | None = None
         self._watching = False
@@ -421,6 +424,8 @@ class Informer:
         try:
             async with aclosing(self._frames(self._watch_query(self._version))) as frames:
                 delivered = await self._follow(frames)
+            if not delivered and self._clock() - started >= _SHORT_WATCH_S:
+                await self._check_version()
         except ApiError as error:
             if error.expired:
                 raise _Expired from error
@@ -429,6 +434,7 @@ class Informer:
             self._failed(error)
             failure: Exception | None = error
         except ConnectionFailed as error:
+            self._broken = True
             self._failed(error)
             if self._clock() - started >= _SHORT_WATCH_S and not error.refused:
                 return
@@ -438,6 +444,30 @@ class Informer:
                 return
             failure = None
         await self._pause(self._backoff.next(), failure)
+
+    async def _check_version(self) -> None:
+        """Raise `_Expired` if the server has not reached the current version, as when etcd was restored from a backup.
+
+        Such a server accepts a watch from that version and sends nothing, not even bookmarks, until it has reached it.
+        A server that does not say its version is trusted.
+        """
+        self._broken = False
+        try:
+            # Without the selector: before Kubernetes 1.31 the server would look for a match in all of etcd.
+            body = await self._transport.request("GET", self._path, query={"limit": "1", "resourceVersion": ""})
+            version = HEADS.decode(body).metadata.resourceVersion
+        except (ValueError, RecursionError):
+            return
+        except ApiError as error:
+            if error.code != 403:  # the right to list may be limited to the selector
+                raise
+            return
+        if version and _number(version) < _number(self._version):
+            _LOG.warning("the resourceVersion of the server's %s went back from %s to %s, as after a restore of etcd: "
+                         "all are listed again", self._resource.plural, self._version, version)
+            # An object may have got another content under its former version.
+            self._redeliver = self._version_unavailable = True
+            raise _Expired
 
     async def _follow(self, frames: AsyncIterator[Sequence[_Frame]]) -> bool:
         """Deliver the changes of a watch; return True if there were any."""
@@ -513,7 +543,8 @@ class Informer:
 
     def _watch_query(self, version: str) -> dict[str, str]:
         # Random timeouts, so that not all watches of a client end at once.
-        seconds = _CATCH_UP_S if self._awaited else random.randint(300, 600)  # noqa: S311 - no secret
+        seconds = (_BOOKMARKED_S if self._awaited or self._broken
+                   else random.randint(300, 600))  # noqa: S311 - no secret
         return {**self._selector, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
                 "timeoutSeconds": str(seconds)}
 
@@ -522,6 +553,7 @@ class Informer:
 
     def _heard(self, version: str, **changes: int) -> None:
         self._version = version or self._version
+        self._broken = False
         self.view = replace(self.view, synced=True, heard=self._now(), fault="", absent=False, **changes)
         if self._awaited:
             for awaited, reached in self._awaited:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -49,14 +50,14 @@ class Seen(list[tuple[Any, ...]]):
 
 @asynccontextmanager
 async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool | None = False,
-                   delays: list[float] | None = None,
-                   resource: ApiResource = PODS, **more: Any) -> AsyncIterator[Informer]:
-    """Run an informer by whose clock each watch ends in the instant in which it began."""
+                   delays: list[float] | None = None, resource: ApiResource = PODS,
+                   clock: Callable[[], float] = lambda: 0.0, **more: Any) -> AsyncIterator[Informer]:
+    """Run an informer; by the default clock each watch ends in the instant in which it began."""
     recorded_delays, sleep = recorded()
     async with Transport(fake.connection, rate=0, sleep=sleep) as transport:
         backoff = Backoff(clock=lambda: 0.0, jitter=lambda: 0.0)
         made = Informer(transport, resource, seen.deliver, streaming=streaming, backoff=backoff, sleep=sleep,
-                        clock=lambda: 0.0, **more)
+                        clock=clock, **more)
         task = asyncio.create_task(made.run())
         try:
             yield made
@@ -525,6 +526,63 @@ def test_l16_a_server_that_lags_behind_is_not_followed_backwards():
             await fake.until(5)
         assert [query["resourceVersion"] for query in fake.queries] == ["0", "1010", "1010", "", "1011"]
         assert seen == [("a", "1005", False, None)]
+
+    asyncio.run(run())
+
+
+def test_after_etcd_was_restored_from_a_backup_all_objects_are_listed_and_delivered_again(
+        caplog: pytest.LogCaptureFixture):
+    async def run() -> None:
+        seen = Seen()
+        clock = itertools.count(0.0, 2.0)
+        async with api_server(
+            pods(1010, pod("a", 5), pod("b", 1005)), watched(then="reset"), watched(then="close"),
+            pods(700, pod("a", 5)), pods(701, pod("a", 5)), watched(("ADDED", pod("c", 702))),
+        ) as fake, informer(fake, seen, clock=lambda: next(clock), field_selector="spec.nodeName=n") as made:
+            await until(lambda: len(seen) == 5)
+            assert made.view.fault == ""
+        list_, first, short, check, again, last = fake.queries
+        assert [each["resourceVersion"] for each in (list_, first, short, again, last)] == [
+            "0", "1010", "1010", "", "701"]
+        assert check == {"limit": "1", "resourceVersion": ""}
+        assert short["timeoutSeconds"] == "3"
+        assert min(int(each["timeoutSeconds"]) for each in (first, last)) >= 300
+        assert seen == [("a", "5", False, None), ("b", "1005", False, None),
+                        ("a", "5", False, None), ("b", None, True, None), ("c", "702", False, None)]
+
+    asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records][-1] == (
+        "the resourceVersion of the server's pods went back from 1010 to 700, as after a restore of etcd: "
+        "all are listed again")
+
+
+@pytest.mark.parametrize("check", [pods(1010), pods(2000), refused(403, "Forbidden"), json_answer([])],
+                         ids=["no later version", "a later version", "forbidden", "odd"])
+def test_a_watch_without_a_frame_goes_on_if_the_server_has_not_gone_back(check: Any):
+    async def run() -> None:
+        seen = Seen()
+        clock = itertools.count(0.0, 2.0)
+        async with api_server(
+            pods(1010, pod("a", 5)), watched(then="close"), check, watched(("ADDED", pod("b", 1011))),
+        ) as fake, informer(fake, seen, clock=lambda: next(clock)):
+            await until(lambda: len(seen) == 2)
+        assert [each["resourceVersion"] for each in fake.queries] == ["0", "1010", "", "1010"]
+        assert int(fake.queries[-1]["timeoutSeconds"]) >= 300
+        assert seen == [("a", "5", False, None), ("b", "1011", False, None)]
+
+    asyncio.run(run())
+
+
+def test_after_a_broken_connection_a_bookmark_confirms_the_version():
+    async def run() -> None:
+        clock = itertools.count(0.0, 2.0)
+        async with api_server(
+            pods(1010, pod("a", 5)), watched(then="reset"), watched(bookmark(1010), then="close"),
+            watched(),
+        ) as fake, informer(fake, Seen(), clock=lambda: next(clock)):
+            await fake.until(4)
+        assert [each["resourceVersion"] for each in fake.queries] == ["0", "1010", "1010", "1010"]
+        assert [int(each["timeoutSeconds"]) >= 300 for each in fake.queries[1:]] == [True, False, True]
 
     asyncio.run(run())
 

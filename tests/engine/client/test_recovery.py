@@ -80,6 +80,9 @@ class _Server(Transport):
             return
         yield msgspec.json.encode({"metadata": {"resourceVersion": "10"}, "items": []})
 
+    async def _once(self, _method: str, path: str, *, query: Mapping[str, str] | None, **_more: Any) -> bytes:
+        return b"".join([chunk async for chunk in self._chunks(path, query or {}, 0.0)])
+
 
 async def _listed(server: _Server, clock: Callable[[], float], random: Random, seconds: float) -> dict[str, float]:
     """Follow all kinds for so long; return when each was listed first."""
