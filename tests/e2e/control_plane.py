@@ -132,7 +132,8 @@ class Component:
 
 
 class ControlPlane:
-    """Use as a context manager: ready inside, ended and removed outside. Attributes: `url`, `admin`, `components`."""
+    """Use as a context manager: ready inside, ended and removed outside. Attributes: `url`, `admin`, `components`,
+    `etcd_data`."""
 
     def __init__(self, binary: Path, directory: Path) -> None:
         self._binary = binary
@@ -142,13 +143,14 @@ class ControlPlane:
         self._etcd_port, self._peer_port, self._port = (self._reserve_port() for _ in range(3))
         self.url = f"https://127.0.0.1:{self._port}"
         self.certificate_authority = directory / "certificates" / "apiserver.crt"
+        self.etcd_data = directory / "etcd"
         self.components: dict[str, Component] = {}
         self.admin: AdminClient
 
     def __enter__(self) -> Self:
         try:
             self._prepare()
-            self._start("etcd", "--data-dir", str(self._directory / "etcd"), "--listen-client-url",
+            self._start("etcd", "--data-dir", str(self.etcd_data), "--listen-client-url",
                         f"http://127.0.0.1:{self._etcd_port}", "--listen-peer-url", f"http://127.0.0.1:{self._peer_port}")
             self._start("kube-apiserver", *self._apiserver_flags())
             self.wait_until_ready()

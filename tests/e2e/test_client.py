@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -69,6 +71,46 @@ def test_an_informer_follows_objects_through_a_restart_and_a_pause_of_the_api_se
             await until(lambda: informer.view.fault == "")
             task.cancel()
 
+    asyncio.run(run())
+
+
+def test_an_informer_follows_a_cluster_whose_etcd_was_restored_from_a_backup(
+        own_control_plane: ControlPlane, tmp_path: Path):
+    def restart(restore: Callable[[], None]) -> None:
+        etcd, apiserver = (own_control_plane.components[name] for name in ("etcd", "kube-apiserver"))
+        apiserver.stop(kill=True)
+        etcd.stop()
+        restore()
+        etcd.start()
+        apiserver.start()
+        own_control_plane.wait_until_ready()
+
+    def back_up() -> None:
+        shutil.copytree(data, backup)
+
+    def restore() -> None:
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+
+    async def run() -> None:
+        plane, names = own_control_plane, Names()
+        async with Transport(load_connection(configuration_file=plane.kubeconfig())) as transport:
+            informer = Informer(transport, NAMESPACES, names.deliver)
+            task = asyncio.create_task(informer.run())
+            await names.until("kube-system")
+            await asyncio.to_thread(create, plane, "before")
+            await asyncio.to_thread(restart, back_up)
+            for number in range(300):
+                await asyncio.to_thread(create, plane, f"lost-{number}")
+            await names.until("lost-299")
+            await asyncio.to_thread(restart, restore)
+            await asyncio.to_thread(create, plane, "after")
+            await names.until("after")
+            assert {"default", "kube-system", "before", "after"} <= names.names
+            assert not {name for name in names.names if name.startswith("lost-")}
+            task.cancel()
+
+    data, backup = own_control_plane.etcd_data, tmp_path / "backup"
     asyncio.run(run())
 
 
