@@ -77,6 +77,21 @@ class AdminClient:
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.request("POST", path, body)
 
+    def create_priority_class(self, name: str, value: int) -> None:
+        """Create a PriorityClass and wait until pods of it are admitted: the server reads the classes of a watch."""
+        self.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+        pod = {"metadata": {"name": "tried"}, "spec": {
+            "priorityClassName": name, "containers": [{"name": "main", "image": "example/main"}]}}
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                self.create("/api/v1/namespaces/default/pods?dryRun=All", pod)
+                return
+            except ApiError as error:
+                if "no PriorityClass" not in error.body or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+
     def merge(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.request("PATCH", path, body, content_type="application/merge-patch+json")
 

@@ -88,7 +88,7 @@ def test_an_agent_evicts_best_effort_pods_and_passes_a_budget_only_above_the_har
     plane, admin = own_control_plane, own_control_plane.admin
     manager = plane.start_controller_manager("disruption-controller")
     for name, value in (("low", 100), ("high", 200)):
-        admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+        admin.create_priority_class(name, value)
     best_effort(admin, "guarded", "web", "low")
     best_effort(admin, "free", "other", "high")
     admin.create(BUDGETS, {"metadata": {"name": "web"}, "spec": {
@@ -126,7 +126,7 @@ def test_an_agent_evicts_best_effort_pods_and_passes_a_budget_only_above_the_har
 
 def test_the_pod_of_another_uid_is_never_evicted(own_control_plane: ControlPlane):
     plane, admin = own_control_plane, own_control_plane.admin
-    admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "low"}, "value": 100})
+    admin.create_priority_class("low", 100)
     best_effort(admin, "a", "web", "low")
     with IoThread() as io:
         node = Node(plane, io)

@@ -360,7 +360,7 @@ def test_a_throttled_container_may_burst_until_the_node_is_overloaded(node: Node
 def test_memory_is_freed_by_evicting_best_effort_pods_of_the_lowest_priority(node: Node, accounts: Accounts) -> None:
     classes = {value: f"batch-{secrets.token_hex(4)}" for value in (5001, 5005, 5009)}
     for value, name in classes.items():
-        node.admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+        node.admin.create_priority_class(name, value)
     pods = {"web": node.add_pod("web", "LS")} | {
         name: node.add_pod(name, "BE", priorityClassName=classes[value])
         for name, value in (("late", 5009), ("small", 5005), ("large", 5005), ("early", 5001))}

@@ -307,7 +307,7 @@ def pod(name: str, labels: dict[str, str], **resources: dict[str, str]) -> dict[
 def test_l61_a_profile_rewrites_the_resources_of_pods_and_its_classes_do_not_change_afterwards(
     admin: AdminClient, namespace: str, hooked: ManagerProcess,
 ):
-    admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "koord-batch"}, "value": 5000})
+    admin.create_priority_class("koord-batch", 5000)
     admin.create(COLOCATION_PROFILE.path(), {
         "apiVersion": COLOCATION_PROFILE.api_version, "kind": "ClusterColocationProfile",
         "metadata": {"name": "batch"}, "spec": {

@@ -108,8 +108,7 @@ def test_l45_all_metrics_are_there_after_a_success_a_failure_and_a_preemption(
     node = f"{namespace}-a"
     add_node(admin, node, labels={"scene": namespace}, cpu="2")
     selector = {"nodeSelector": {"scene": namespace}}
-    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    admin.create(classes, {"metadata": {"name": namespace}, "value": 1000})
+    admin.create_priority_class(namespace, 1000)
     try:
         with FakeKubelet(admin), served(cluster.kubeconfig(), tmp_path) as (_, url):
             endpoint = Endpoint(url, tmp_path)
@@ -144,7 +143,7 @@ def test_l45_all_metrics_are_there_after_a_success_a_failure_and_a_preemption(
             assert configuration["leaderElection"] == {"leaderElect": False}
     finally:
         admin.delete(f"/api/v1/nodes/{node}")
-        admin.delete(f"{classes}/{namespace}")
+        admin.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{namespace}")
 
 
 def test_metrics_and_configuration_need_a_role_and_probes_do_not(

@@ -46,7 +46,7 @@ def test_l64_with_the_shipped_roles_the_scheduler_is_refused_nothing(
     issued.private_key_pem.write_to_path(tmp_path / "tls.key")
     authority.cert_pem.write_to_path(tmp_path / "ca.crt")
     admin.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
-    admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "urgent"}, "value": 1000})
+    admin.create_priority_class("urgent", 1000)
     add_node(admin, "node-a", cpu="2")
     (tmp_path / "policies").mkdir()
     options = shipped_options("scheduler", {

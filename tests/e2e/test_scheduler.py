@@ -263,8 +263,7 @@ def test_a_changed_policy_decides_about_the_next_pod(own_scene: Scene, cluster: 
 
 def test_l35_a_victim_is_marked_and_deleted_once_and_its_preemptor_takes_the_node(scene: Scene):
     one = scene.node("one", cpu="1")
-    scene.admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {
-        "metadata": {"name": scene.namespace}, "value": 1000})
+    scene.admin.create_priority_class(scene.namespace, 1000)
     victim = scene.pod("victim", cpu="600m", terminationGracePeriodSeconds=30)
     scene.pod("bystander", cpu="300m")
     until(lambda: scene.node_of("victim") and scene.node_of("bystander"))

@@ -145,7 +145,7 @@ def test_l38_lower_pods_are_tried_again_when_a_nominated_pod_is_deleted(
     own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
 ):
     for name, value in (("high", 1000), ("middle", 100)):
-        admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+        admin.create_priority_class(name, value)
     add_node(admin, "small", cpu="1", labels={"size": "small"})
     small = {"nodeSelector": {"size": "small"}}
     with SchedulerProcess(own_control_plane.kubeconfig(), tmp_path) as process:
