@@ -49,7 +49,7 @@ function table(rows: Json[]): HTMLElement {
 export function failed(error: unknown): HTMLElement {
   const faults = error instanceof ApiError ? error.faults : [];
   return h("div", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error), faults.slice(0, 5).map((each) =>
-    h("div", {}, `${each.line ? t("line", each.line) : ""} ${each.message}`)));
+    h("div", {}, `${each.line ? t("line", String(each.line)) : ""} ${each.message}`)));
 }
 
 /** The bar of an audit, or of a comparison with the active policies. */
@@ -96,7 +96,7 @@ export function faultList(faults: readonly Fault[], chosen: (fault: Fault) => vo
   if (!faults.length) return h("p", { class: "good" }, `✓ ${t("noFindings")}`);
   return h("div", {}, faults.map((fault) => h("button", { class: `finding ${fault.severity}`, type: "button", "data-key": `${fault.code} ${fault.message}`, onclick: () => chosen(fault) },
     h("strong", {}, `${fault.severity} `), fault.message, fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null,
-    h("small", { class: "quiet" }, ` ${fault.line ? t("line", fault.line) : ""} ${fault.code}`))));
+    h("small", { class: "quiet" }, ` ${fault.line ? t("line", String(fault.line)) : ""} ${fault.code}`))));
 }
 
 /** An input for the key of a pod, with suggestions. */

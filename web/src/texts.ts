@@ -260,9 +260,12 @@ export function setLanguage(chosen: Language): void {
   localStorage.setItem(STORED, chosen);
 }
 
-/** The text of a key, with its places `{0}`, `{1}` filled in. */
+/** The text of a key, with its places `{0}`, `{1}` filled in: numbers with separators, so one that is a name is given as a string. */
 export function t(key: Key, ...values: (string | number)[]): string {
-  return LANGUAGES[language()][key].replace(/\{(\d)\}/g, (_, place: string) => String(values[Number(place)] ?? ""));
+  return LANGUAGES[language()][key].replace(/\{(\d)\}/g, (_, place: string) => {
+    const value = values[Number(place)] ?? "";
+    return typeof value === "number" ? value.toLocaleString("en-US", { maximumFractionDigits: 20 }) : value;
+  });
 }
 
 /** The text of a key of that name, or the name itself. */

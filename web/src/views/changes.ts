@@ -54,7 +54,7 @@ async function overview(holder: HTMLElement): Promise<void> {
 
 function serverRow(server: ChangeableServer): HTMLElement {
   return h("tr", {}, h("td", {}, server.endpoint), h("td", {}, server.error ? h("span", { class: "bad" }, server.error)
-    : [h("code", {}, server.hash), ` ${t("changeGeneration", server.generation ?? "")}`, server.restored === null ? "" : h("div", { class: "warn" }, t("changeRestored", server.restored))]),
+    : [h("code", {}, server.hash), ` ${t("changeGeneration", String(server.generation ?? ""))}`, server.restored === null ? "" : h("div", { class: "warn" }, t("changeRestored", String(server.restored)))]),
   h("td", {}, server.shadow ? h("code", {}, server.shadow) : ""), h("td", {}, server.comparison ? counts(server.comparison) : ""));
 }
 
@@ -121,7 +121,7 @@ function planned(server: PlannedServer): HTMLElement {
   return h("section", { class: "panel", "aria-label": server.endpoint }, h("h4", {}, server.endpoint, " ", mark(server.state)),
     server.message ? h("p", {}, server.message) : null,
     server.before && server.after && server.before !== server.after ? h("p", {}, h("code", {}, server.before), " → ", h("code", {}, server.after),
-      server.generation === null ? "" : ` ${t("changeGeneration", server.generation)}`, server.path ? ` ${t("changeWrites", server.path)}` : "") : null,
+      server.generation === null ? "" : ` ${t("changeGeneration", String(server.generation))}`, server.path ? ` ${t("changeWrites", server.path)}` : "") : null,
     server.comparison ? h("p", {}, counts(server.comparison)) : null,
     server.comparison?.examples.length ? h("details", {}, h("summary", {}, t("changeExamples", server.comparison.examples.length)), h("ul", {}, server.comparison.examples.map((each) =>
       h("li", {}, `${each.pod} (${each.verb}): `, [each.lost.length ? `− ${each.lost.join(", ")}` : "", each.gained.length ? `+ ${each.gained.join(", ")}` : "", ...each.why].filter(Boolean).join("; "))))) : null,
@@ -163,7 +163,7 @@ function result(found: ChangeResult): HTMLElement {
 
 function resultLine(server: ServerResult): HTMLElement {
   return h("li", {}, `${server.endpoint} `, mark(server.state), server.hash ? [" ", h("code", {}, server.hash)] : "",
-    server.generation === null ? "" : ` ${t("changeGeneration", server.generation)}`, server.message ? ` ${server.message}` : "");
+    server.generation === null ? "" : ` ${t("changeGeneration", String(server.generation))}`, server.message ? ` ${server.message}` : "");
 }
 
 function mark(state: string): HTMLElement {

@@ -63,7 +63,7 @@ export async function mapView(page: Page): Promise<void> {
 
   const title = h("h1");
   function entitle(): void {
-    paint(title, `${t("map")} `, h("span", { class: "quiet" }, t("nodesCount", view.nodes.length.toLocaleString("en-US"))));
+    paint(title, `${t("map")} `, h("span", { class: "quiet" }, t("nodesCount", view.nodes.length)));
   }
 
   let asked = 0;

@@ -136,7 +136,7 @@ export async function playgroundView(page: Page): Promise<void> {
       const found = await post<EvaluationView>("draft/evaluate", { text: source, file, pod, offset: codePoints(source, editor.offset()) });
       if (number !== evaluations || !page.current) return;
       if (!found.expression) paint(at, h("p", { class: "quiet" }, t("evaluateHint")));
-      else paint(at, h("p", {}, h("code", {}, found.expression)), h("p", { class: "quiet" }, `${t("line", found.line)} · ${found.field}`),
+      else paint(at, h("p", {}, h("code", {}, found.expression)), h("p", { class: "quiet" }, `${t("line", String(found.line))} · ${found.field}`),
         found.failure ? h("p", { class: "error" }, found.failure) : "");
       atMap.element.hidden = !found.colours;
       if (found.colours) atMap.show(map, found.colours);

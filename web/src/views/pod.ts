@@ -130,7 +130,7 @@ async function asRecorded(page: Page, key: string): Promise<void> {
   page.insert(".split", h("section", { class: "panel", id: "as-recorded", "aria-label": t("recordedDecision") }, h("h2", {}, t("recordedDecision")),
     decision === null ? h("p", { class: "quiet" }, t("noRecordedDecision"))
       : h("p", {}, decision.node === null ? h("strong", { class: "bad" }, `✗ ${t("noNode")}`) : h("span", { class: "good" }, "✓ ", nodeLink(decision.node)),
-        ` · ${t("decidedAt", shown(decision.time))} · ${t("byGeneration", decision.generation)} · ${decisionText(decision)}`)));
+        ` · ${t("decidedAt", shown(decision.time))} · ${t("byGeneration", String(decision.generation))} · ${decisionText(decision)}`)));
 }
 
 /** The pod in the queues of running schedulers; nothing without one. */

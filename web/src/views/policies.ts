@@ -135,7 +135,7 @@ function ruleTable(policy: PolicyView, editor: Editor, audit: AuditView | null, 
     tallies.length ? h("th", { class: "number" }, t("tally")) : null,
     rates ? h("th", { class: "number" }, t("evaluatedIn", Math.round(rates.seconds / 60))) : null)),
   h("tbody", {}, policy.rules.map((rule) => h("tr", {}, h("td", {}, rule.point), h("td", {}, h("button", { class: "icon", type: "button",
-    onclick: () => editor.reveal(rule.line, rule.column) }, rule.name || t("line", rule.line))), h("td", { class: "reason" }, h("code", {}, rule.expression)),
+    onclick: () => editor.reveal(rule.line, rule.column) }, rule.name || t("line", String(rule.line)))), h("td", { class: "reason" }, h("code", {}, rule.expression)),
   h("td", { class: "name" }, h("small", { class: "quiet mono" }, rule.reads.join(" "))),
   tallies.length ? h("td", { class: "number" }, tally(rule)) : null, rates ? h("td", { class: "number" }, rate(rule)) : null)))));
 }

@@ -69,7 +69,7 @@ export async function timeView(page: Page): Promise<void> {
     body.hidden = !view.times.length; // nothing was recorded yet: there is no time to show or to replay
     heading.textContent = view.times.length ? `${shown(view.start)} – ${shown(view.end)} UTC` : "";
     const marks: Mark[] = view.policies.map((each) => ({ time: each.time, colour: "accent", shape: "diamond",
-      text: t("generationAt", each.generation, each.digest.slice(0, 12)) }));
+      text: t("generationAt", String(each.generation), each.digest.slice(0, 12)) }));
     const data: TimeData = {
       times: view.times, width: view.width, marks, gaps: view.gaps, lanes: [
         { title: t("podsCard"), unit: "", kind: "steps", lines: [
@@ -183,7 +183,7 @@ function momentParts(view: MomentView, at: string): HTMLElement[] {
   return [
     h("h2", {}, `${t("moment")} ${shown(view.time)} UTC`),
     h("p", {}, t("momentFacts", short(view.nodes), short(view.bound), short(view.waiting.length + view.waitingLeftOut)),
-      view.digest ? ` · ${t("generationAt", view.generation, view.digest.slice(0, 12))}` : ""),
+      view.digest ? ` · ${t("generationAt", String(view.generation), view.digest.slice(0, 12))}` : ""),
     view.refused ? h("div", { class: "error" }, view.refused, h("div", { class: "quiet" }, view.help))
       : h("p", { class: "badges" }, (["map", "overview", "policies", "playground"] as const).map((each) => h("a", { class: "badge", href: link(each, { at }) }, t("viewThen", t(each))))),
     h("div", { class: "cards" },
