@@ -86,11 +86,12 @@ class AdminClient:
         while True:
             try:
                 self.create("/api/v1/namespaces/default/pods?dryRun=All", pod)
-                return
             except ApiError as error:
                 if "no PriorityClass" not in error.body or time.monotonic() > deadline:
                     raise
-            time.sleep(0.05)
+                time.sleep(0.05)
+            else:
+                return
 
     def merge(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.request("PATCH", path, body, content_type="application/merge-patch+json")
