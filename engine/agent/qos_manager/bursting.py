@@ -36,8 +36,7 @@ _REFILLS_BELOW: Final = 60  # percent of the limit
 _SECOND: Final = 1_000_000_000
 _LONGEST_WINDOW: Final = 10 * _SECOND
 _SETTLED_FOR: Final = 60 * _SECOND
-_STAYING: Final = frozenset((REMAIN, RESET))
-"""The operations that leave a quota which they have left before."""
+_NOT_READ: Final = (0, 0)
 _SUPPORT: Final = f"guaranteed/{BURST_FILE}"
 
 Facts: TypeAlias = Mapping[str, Any]
@@ -364,11 +363,11 @@ class StaticBurst:
 class QuotaBurst:
     """The CFS quotas of one version of a pod over rounds.
 
-    A quota that was read and stays is read again after a minute only, as a settled static burst is.
+    A quota that stays is read again after a minute only, as a settled static burst is, and before it is changed.
     """
 
-    settled: dict[str, int] = field(default_factory=dict)
-    """The time of the next reading of each file that stays, in nanoseconds."""
+    settled: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The time of the next reading of each file whose quota stays, in nanoseconds, and the quota."""
     config: BurstConfig | None = None
 
     def changes(
@@ -379,30 +378,28 @@ class QuotaBurst:
             self.settled, self.config = {}, config
         found: list[QuotaChange] = []
         pod_quota: int | None = None
-        now, files, settled, dynamic = readings.now, readings.files, self.settled, config.is_dynamic
+        now, files, dynamic = readings.now, readings.files, config.is_dynamic
         for container in pod.containers:
             base, file = base_quota(container.limit), container.quota_file
             if not container.running or base <= 0:
                 continue
-            stays = now < settled.get(file, 0)
-            current = None if stays else read_quota(files, file)
-            if current is None and not stays:
+            known = self._known(file, now)
+            current = known if known is not None else self._read(files, file, now)
+            if current is None:
                 continue
             bucket = limiters.bucket(container.id, config, now)
             allowed = bucket is None or bucket.allow(now, _usage_percent(container, readings))
             throttled = _measured(readings, container.key, "throttled") if dynamic and allowed else None
             operation = quota_operation(config, throttled, state, allowed=allowed)
-            if stays and operation in _STAYING:
-                continue
-            if current is None:
-                current = read_quota(files, file)
+            target = quota_target(base, current, config.cfs_quota_burst_percent, operation)
+            if target != current and known is not None:
+                current = self._read(files, file, now)
                 if current is None:
                     continue
-            target = quota_target(base, current, config.cfs_quota_burst_percent, operation)
+                target = quota_target(base, current, config.cfs_quota_burst_percent, operation)
             if target == current:
-                settled[file] = now + _SETTLED_FOR
                 continue
-            settled.pop(file, None)
+            del self.settled[file]
             if pod_quota is None:
                 pod_quota = read_quota(files, pod.quota_file)
             change = change_quota(pod, container, target, current=current, pod_quota=pod_quota, operation=operation)
@@ -410,6 +407,17 @@ class QuotaBurst:
                 pod_quota += target - current
             found.append(change)
         return found
+
+    def _known(self, file: str, now: int) -> int | None:
+        """Return a quota that was read within a minute and has not been changed; None without one."""
+        until, quota = self.settled.get(file, _NOT_READ)
+        return quota if now < until else None
+
+    def _read(self, files: Mapping[str, str], file: str, now: int) -> int | None:
+        quota = read_quota(files, file)
+        if quota is not None:
+            self.settled[file] = now + _SETTLED_FOR, quota
+        return quota
 
 
 @dataclass(slots=True)

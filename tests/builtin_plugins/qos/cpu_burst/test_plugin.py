@@ -239,6 +239,28 @@ def test_a_quota_that_stays_is_read_once_a_minute_and_again_as_soon_as_it_has_to
     assert (f"{MAIN}/cpu.cfs_quota_us", "240000") in list(written(strategy, given))
 
 
+@pytest.mark.parametrize(("given", "quota"), [
+    pytest.param({"usage": 9000.0}, "200000", id="at the limit, on a node that is overloaded"),
+    pytest.param({"throttled": {"d/web/main": 0.5}}, "600000", id="at the largest burst, throttled"),
+])
+def test_a_quota_that_can_change_no_further_is_read_once_a_minute(given, quota):
+    strategy, given = CPUBurst({}), readings(AUTO, quota, **given)
+    given.apply(strategy.adjust(given))
+    given.files = files = CountingFiles(given.files)
+    for second in range(60, 120):
+        given.now = second * SECOND
+        assert strategy.adjust(given) == []
+    assert files.reads[f"{MAIN}/cpu.cfs_quota_us"] == 1
+
+
+def test_a_quota_is_changed_from_what_is_in_the_file_by_then():
+    strategy, given = CPUBurst({}), readings(AUTO)
+    given.apply(strategy.adjust(given))
+    given.files[f"{MAIN}/cpu.cfs_quota_us"] = "300000"
+    given.now, given.throttled = SECOND, {"d/web/main": 0.5}
+    assert (f"{MAIN}/cpu.cfs_quota_us", "360000") in list(written(strategy, given))
+
+
 def test_a_quota_that_was_changed_is_read_in_the_next_round():
     strategy, given = CPUBurst({}), readings(AUTO)
     given.throttled = {"d/web/main": 0.5}
