@@ -21,17 +21,19 @@ an error with reason `NoMetric`, never 0.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode, read, read_file, to_plain
+from koordpolicy.engine.explanation import shortened
 from koordpolicy.engine.framework.qos import Evictions, Host, Processor, Storage
 from koordpolicy.engine.kubernetes.objects import parse_fault
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
@@ -45,8 +47,12 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.cluster.snapshot import Snapshot
 
+_T = TypeVar("_T")
 _SECOND: Final = 1_000_000_000
 _LARGEST: Final = 256 * 1024 * 1024
+_MOST_SECONDS: Final = 2**63 // _SECOND
+_LONGEST: Final = 31 * 86_400 * _SECOND
+"""The longest time from the first sample to the last one: each second may be a round of each strategy."""
 _WITH_PLACES: Final = frozenset({"NodeSLO", "ConfigMap"})
 """Kinds whose fields are settings, which problems may be about."""
 _KEYS: Final = ("interval", "start", "objects", "files", "hosts", "samples")
@@ -217,6 +223,12 @@ class _Builder:
         recording.times = sorted(set(recording.times))
         if not recording.times and not self._found:
             self._found.append(Problem("this recording has no samples", self._source.span(0), code="no-samples"))
+        if recording.times and recording.end - recording.start > _LONGEST:
+            self._found.append(Problem(
+                f"the samples are from {Timestamp(recording.start)} to {Timestamp(recording.end)}, and a recording may "
+                "be of 31 days: correct `time` of the first or of the last one, or replay a part of it",
+                self._source.span(0), code="recording",
+            ))
         if self._found:
             raise PolicyError(self._found)
         if self._interval is None:
@@ -260,7 +272,7 @@ class _Builder:
                 known.setdefault(str(name), str(text))
 
     def _take_hosts(self, part: _Part) -> None:
-        self._recording.hosts |= {str(node): host_of(facts) for node, facts in part[1].items()}
+        self._recording.hosts |= {str(node): host_of(_mapping(facts, str(node))) for node, facts in part[1].items()}
 
     def _sample(self, part: _Part) -> None:
         value = part[1]
@@ -278,12 +290,14 @@ class _Builder:
         canonical = value.get("canonical") is True
         read = [
             ((node, what, name), resource,
-             float(quantity) if canonical else measured_amount(resource, quantity, f"{name}.{resource}"))
+             _number(quantity, f"{name}.{resource}") if canonical
+             else measured_amount(resource, quantity, f"{name}.{resource}"))
             for what, name, used in amounts for resource, quantity in used.items()
         ]
         read += [
             ((node, "bestEffort", node), allocation,
-             float(quantity) if canonical else canonical_amount("cpu", quantity, f"bestEffort.{allocation}"))
+             _number(quantity, f"bestEffort.{allocation}") if canonical
+             else canonical_amount("cpu", quantity, f"bestEffort.{allocation}"))
             for allocation, quantity in (value.get("bestEffort") or {}).items()
         ]
         for key, resource, amount in read:
@@ -291,9 +305,19 @@ class _Builder:
         self._recording.times.append(time)
 
     def _time(self, value: Any) -> int:
-        if isinstance(value, str) and "T" not in value:
-            return self._zero + parse_duration(value)
-        return _moment(value) if not isinstance(value, (int, float)) else self._zero + int(value * _SECOND)
+        if isinstance(value, str):
+            return _moment(value) if "T" in value else self._zero + parse_duration(value)
+        seconds = _number(value, "time")
+        if abs(seconds) > _MOST_SECONDS:
+            raise ValueError(f"`time` must be at most {_MOST_SECONDS} seconds, not {seconds:g}")
+        return self._zero + int(seconds * _SECOND)
+
+
+def _number(value: Any, path: str) -> float:
+    """Return a finite number; raise `ValueError` for anything else."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
+        return float(value)
+    raise ValueError(f"`{path}` must be a finite number, not {shortened(repr(value))}")
 
 
 def measured_amount(resource: str, quantity: Any, path: str) -> float:
@@ -321,21 +345,72 @@ def _moment(value: Any) -> int:
 
 
 def host_of(facts: Mapping[str, Any]) -> Host:
-    """Return a machine from plain data: the fields of `Host` in camel case; raise `ValueError` for others."""
-    known = {_camel(each.name): each for each in fields(Host)}
+    """Return a machine from plain data: the fields of `Host` in camel case.
+
+    Raises:
+        ValueError: a field is unknown or malformed; the message has its path.
+    """
+    known = _known_fields(Host, facts)
+    return Host(**{known[key]: _FACTS[known[key]](value, key) for key, value in facts.items()})
+
+
+def _known_fields(of: type[Host | Storage], facts: Mapping[str, Any]) -> dict[str, str]:
+    known = {_camel(each.name): each.name for each in fields(of)}
     unknown = sorted(facts.keys() - known)
     if unknown:
         raise ValueError(f"unknown key `{unknown[0]}`, known are {', '.join(f'`{key}`' for key in known)}")
-    values: dict[str, Any] = {known[key].name: value for key, value in facts.items()}
-    if "processors" in values:
-        values["processors"] = tuple(Processor(*(int(number) for number in row)) for row in values["processors"])
-    if "storage" in values:
-        parts = {_camel(each.name): each.name for each in fields(Storage)}
-        values["storage"] = Storage(**{parts[key]: dict(names) for key, names in values["storage"].items()})
-    for name, made in (("flags", frozenset), ("l3_caches", tuple)):
-        if name in values:
-            values[name] = made(values[name])
-    return Host(**values)
+    return known
+
+
+def _whole(value: Any, path: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"`{path}` must be a whole number, not {shortened(repr(value))}")
+
+
+def _text(value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"`{path}` must be a text, not {shortened(repr(value))}")
+
+
+def _list_of(read: Callable[[Any, str], _T]) -> Callable[[Any, str], tuple[_T, ...]]:
+    def read_all(value: Any, path: str) -> tuple[_T, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"`{path}` must be a list, not {shortened(repr(value))}")  # noqa: TRY004 - about content
+        return tuple(read(each, f"{path}[{number}]") for number, each in enumerate(value))
+
+    return read_all
+
+
+def _processor(value: Any, path: str) -> Processor:
+    numbers = _list_of(_whole)(value, path)
+    if len(numbers) != 4:
+        raise ValueError(f"`{path}` must be four numbers: of the CPU, its core, its socket and its NUMA node")
+    return Processor(*numbers)
+
+
+def _mapping(value: Any, path: str) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    raise ValueError(f"`{path}` must be a mapping, not {shortened(repr(value))}")
+
+
+def _storage(value: Any, path: str) -> Storage:
+    known = _known_fields(Storage, _mapping(value, path))
+    return Storage(**{
+        known[key]: {str(name): _text(disk, f"{path}.{key}.{name}")
+                     for name, disk in _mapping(names, f"{path}.{key}").items()}
+        for key, names in value.items()
+    })
+
+
+_FACTS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
+    "processors": _list_of(_processor), "vendor": _text,
+    "flags": lambda value, path: frozenset(_list_of(_text)(value, path)), "cbm_mask": _text,
+    "l3_caches": _list_of(_whole), "cgroup_version": _whole, "page_size": _whole, "storage": _storage,
+}
+"""The readers of the fields of `Host`."""
 
 
 def _camel(name: str) -> str:

@@ -19,6 +19,7 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.documents import Fixtures, parse_duration
+from koordpolicy.engine.explanation import shortened
 from koordpolicy.engine.kubernetes import types as kubernetes_types
 from koordpolicy.engine.kubernetes.vocabulary import CPU_TOPOLOGY_ANNOTATION, DEFAULT_PRIORITIES, QOS_CLASS_LABEL
 from koordpolicy.engine.source import PolicyError, did_you_mean
@@ -205,6 +206,8 @@ class Worlds:
         if own is not None:
             pods["pod"] = _resolved("pod", "pod", own, pod_fixtures, ())
         others = [*self._files(), *self.fixtures.objects]
+        for item in others:
+            _check_name(item)
         known = (*given, *(each["metadata"]["name"] for each in others if each.get("kind") == "Node"))
         for name in chosen or ():
             if name not in known:
@@ -426,8 +429,19 @@ def _taint(text: str) -> dict[str, str]:
 
 # Keys that the API does not have
 
+def _check_name(item: Mapping[str, Any]) -> None:
+    """Raise `FixtureError` for an object without a name."""
+    metadata = item.get("metadata")
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        raise FixtureError(f"an object of the kind {shortened(str(item.get('kind')))} has no `metadata.name`")
+
+
 def _check_keys(item: Mapping[str, Any]) -> None:
-    """Raise `FixtureError` for a key that objects of this kind do not have: it would have no effect."""
+    """Raise `FixtureError` for an object without a name, or for a key that objects of this kind do not have.
+
+    Such a key would have no effect.
+    """
+    _check_name(item)
     for group in ("kubernetes", "koordinator"):
         name = f"{group}.{item.get('kind')}"
         if name in kubernetes_types.load():

@@ -92,8 +92,8 @@ def _recording(running: RunningCase, world: World) -> MetricsRecording:
     if spec.host:
         try:
             recording.hosts[node] = host_of(spec.host)
-        except (TypeError, ValueError) as error:
-            raise FixtureError(f"`host`: {error}") from None
+        except ValueError as error:
+            raise FixtureError(f"`host`: {error}", ("spec", "host")) from None
     second = 0
     for period in periods:
         length = max(period.for_ns // SECOND, 1)
@@ -120,7 +120,7 @@ def _amounts(period: MeasuredPeriod, world: World, node: str) -> dict[tuple[str,
     for name, usage in period.containers.items():
         pod, _, container = name.rpartition("/")
         found = _on_node(world, pod)
-        known = tuple(each["name"] for each in found.object["spec"]["containers"])
+        known = _containers(found.object)
         if container not in known:
             raise unknown(f"container of `{pod}`", container, known)
         given[node, "container", f"{found.key}/{container}"] = usage
@@ -140,9 +140,22 @@ def _started(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     if "containerStatuses" in status:
         return pod
     name = pod["metadata"]["name"]
-    statuses = [{"name": each["name"], "containerID": f"containerd://{name}-{each['name']}", "state": {"running": {}}}
-                for each in pod["spec"]["containers"]]
+    statuses = [{"name": each, "containerID": f"containerd://{name}-{each}", "state": {"running": {}}}
+                for each in _containers(pod)]
     return {**pod, "status": {"phase": "Running", **status, "containerStatuses": statuses}}
+
+
+def _containers(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of a pod's containers.
+
+    Raises:
+        FixtureError: one has no name.
+    """
+    names = tuple(each.get("name") for each in pod["spec"]["containers"])
+    for number, name in enumerate(names):
+        if not isinstance(name, str) or not name:
+            raise FixtureError(f"`spec.containers[{number}]` of the pod `{pod['metadata']['name']}` has no `name`")
+    return names
 
 
 def _on_node(world: World, name: str) -> PodInfo:

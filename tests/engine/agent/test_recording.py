@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+import yaml
 
 from koordpolicy.engine.agent.metric_cache.series import percentile
 from koordpolicy.engine.agent.recording import RecordedReadings, load
 from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.documents.nodes import read, to_plain
 from koordpolicy.engine.framework.qos import Host, Processor, Storage
-from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.source import PolicyError, Source
+from tests.odd_values import with_odd_values
 
 YAML = """\
 interval: 2s
@@ -23,6 +28,7 @@ samples:
 - {time: 2s, node: n, usage: {cpu: 3}, containers: {d/p/c: {cpu: 400m}}}
 - {time: "2026-01-01T00:00:04Z", node: n, usage: {cpu: 2}}
 """
+HOSTS = "hosts: {n: {processors: [[0, 0, 0, 0]], flags: [mba], storage: {devices: {/dev/vda: '8:0'}}}}\n"
 
 
 @pytest.fixture
@@ -92,6 +98,43 @@ def test_every_fault_of_a_recording_is_told_with_its_place(tmp_path):
              "`applications`, `bestEffort`, `canonical`")),
         (8, "`what`: unknown key, known are `interval`, `start`, `objects`, `files`, `hosts`, `samples`"),
     ]
+
+
+@pytest.mark.parametrize(("line", "fault"), [
+    ("hosts: {n: 5}", "`hosts`: `n` must be a mapping, not 5"),
+    ("hosts: {n: {storage: {disks: {}}}}",
+     "`hosts`: unknown key `disks`, known are `devices`, `volumeGroups`, `mounts`, `claims`"),
+    ("hosts: {n: {storage: {devices: {/dev/vda: 8}}}}", "`hosts`: `storage.devices./dev/vda` must be a text, not 8"),
+    ("hosts: {n: {processors: [[0, 1, 2]]}}",
+     "`hosts`: `processors[0]` must be four numbers: of the CPU, its core, its socket and its NUMA node"),
+    ("hosts: {n: {processors: [[0, .inf, 2, 3]]}}", "`hosts`: `processors[0][1]` must be a whole number, not inf"),
+    ("hosts: {n: {flags: mba}}", "`hosts`: `flags` must be a list, not 'mba'"),
+    ("samples: [{time: .inf, node: n}]", "`samples[0]`: `time` must be a finite number, not inf"),
+    ("samples: [{time: 1e12, node: n}]",
+     "`samples[0]`: `time` must be at most 9223372036 seconds, not 1e+12"),
+    ("samples: [{time: true, node: n}]", "`samples[0]`: `time` must be a finite number, not True"),
+    ("samples: [{time: 1s, node: n, canonical: true, usage: {cpu: .nan}}]",
+     "`samples[0]`: `n.cpu` must be a finite number, not nan"),
+    ("samples: [{time: 1s, node: n}, {time: 800h, node: n}]",
+     ("the samples are from 1970-01-01T00:00:01Z to 1970-02-03T08:00:00Z, and a recording may be of 31 days: correct "
+      "`time` of the first or of the last one, or replay a part of it")),
+])
+def test_a_malformed_fact_or_number_is_told_with_its_path(tmp_path, line, fault):
+    path = tmp_path / "m.yaml"
+    samples = "" if line.startswith("samples") else "\nsamples: [{time: 0s, node: n}]"
+    path.write_text(f"objects: [{{kind: Node, metadata: {{name: n}}}}]\n{line}{samples}\n")
+    with pytest.raises(PolicyError) as caught:
+        load(path)
+    assert [problem.message for problem in caught.value.problems] == [fault]
+
+
+def test_a_recording_with_an_odd_value_anywhere_is_read_or_refused(tmp_path):
+    path = tmp_path / "m.yaml"
+    content = to_plain(read(Source("m.yaml", YAML + HOSTS))[0])
+    for changed in with_odd_values(content):
+        path.write_text(yaml.safe_dump(changed))
+        with contextlib.suppress(PolicyError):
+            load(path)
 
 
 def test_a_truncated_line_of_json_is_told_with_its_line(tmp_path):
