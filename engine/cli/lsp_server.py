@@ -60,8 +60,10 @@ class PolicyLanguageServer(LanguageServer):
         _register(self)
 
     def text(self, uri: str) -> PolicyText:
-        """Return the text of a file: as it is in the editor, else as it is on the disk."""
-        document = self.workspace.get_text_document(uri)
+        """Return the text of a file as it is in the editor; of one that is not open there, an empty text."""
+        document = self.workspace.text_documents.get(uri)
+        if document is None:
+            return PolicyText(Source(to_fs_path(uri) or uri, ""))
         found = self.texts.get(uri)
         if found is None or found.source.text != document.source:
             found = PolicyText(Source(to_fs_path(uri) or uri, document.source))

@@ -172,6 +172,17 @@ def test_hostile_texts_are_answered(editor: Editor, policies: Path):
         editor.call("textDocument/documentSymbol", {"textDocument": {"uri": path.as_uri()}})
 
 
+def test_nothing_is_said_of_a_file_that_is_not_open(editor: Editor, tmp_path: Path):
+    (tmp_path / "there.yaml").write_text(SPREAD)
+    for uri in (*((tmp_path / name).as_uri() for name in ("there.yaml", "gone.yaml", ".")), "http://host/policy.yaml"):
+        where = {"textDocument": {"uri": uri}, "position": {"line": 2, "character": 3}}
+        assert [editor.call(f"textDocument/{method}", where | more) for method, more in (
+            ("hover", {}), ("definition", {}), ("references", {"context": {"includeDeclaration": True}}),
+            ("rename", {"newName": "x"}), ("documentSymbol", {}),
+            ("formatting", {"options": {"tabSize": 2, "insertSpaces": True}}),
+        )] == [None, None, [], None, [], []]
+
+
 def test_linting_that_takes_too_long_is_ended_and_reported(policies: Path):
     linter = LinterProcess(builtins, 0.001)
     path = policies / "hot.yaml"
