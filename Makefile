@@ -10,6 +10,9 @@ RIVALS := .venv/.rivals-installed
 WEB_TOOLS := .venv/.web-tools-installed
 WEB := engine/console/static/index.html
 
+# Tests and benchmarks start many interpreters, each of which would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo console web test coverage check docs lint-policies wheel release bench fuzz soak soak-live image e2e golden golden-full golden-cases types lock clean
 
