@@ -8,6 +8,7 @@ control plane.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -112,11 +113,15 @@ def _cached(name: str, modules: Path, *sources: Path) -> Path:
 
 
 def _built(path: Path, modules: Path, package: str, flags: str) -> Path:
+    """Return `path`, built if it does not exist; another process that wants it waits for the one that builds it."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     source = modules.parent
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+    with path.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return path
         built = Path(scratch) / "built"
         command = ["go", "build", "-modfile", str(modules), "-trimpath", "-ldflags", flags, "-o", str(built), package]
         environment = {**os.environ, "CGO_ENABLED": "0"}
