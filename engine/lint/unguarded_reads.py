@@ -34,6 +34,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     children,
 )
 from koordpolicy.engine.cel.syntax.unparse import unparse
+from koordpolicy.engine.cel.values.traversal import deep_size
 from koordpolicy.engine.cel.values.types import BOOL, DYN, Type
 from koordpolicy.engine.compile import AggregateProgram
 from koordpolicy.engine.framework.variable_types import TYPES
@@ -177,7 +178,7 @@ class _Reader:
     def key_text(self, node: Expr) -> str:
         """Return the canonical text of a key: its value if that is constant."""
         constant = self.analysis.constant(node)
-        return repr(constant[0]) if constant is not None else self.key(node)
+        return _text_of(constant[0]) if constant is not None else self.key(node)
 
     # -- guarantees of conditions -------------------------------------------------------------------------------
 
@@ -243,7 +244,7 @@ class _Reader:
         self.absences.elements_left -= len(elements)
         found = []
         for each in elements:
-            bound = {**self._bound, node.variable: repr(each)}
+            bound = {**self._bound, node.variable: _text_of(each)}
             # Canonical texts depend on the element.
             reader = replace(self, found=[], _keys={}, _facts={}, _bound=bound, _lengths=None)
             found.append(reader.facts(node.predicate, truth=truth))
@@ -264,7 +265,8 @@ class _Reader:
                 continue
             if one.function == "orValue":
                 default = self.analysis.constant(one.args[0])
-                if default is not None and (default[0] != constant[0] if same else default[0] == constant[0]):
+                if default is not None and _is_small(default[0]) and _is_small(constant[0]) \
+                        and (default[0] == constant[0]) is not same:
                     return self._implied(one.target)
         return _NO_KEYS
 
@@ -391,6 +393,18 @@ class _Reader:
             return
         if len(self.found) < _MOST_OPEN:
             self.found.append(UnguardedRead(self.checked, node, key, held, parent))
+
+
+def _is_small(value: object) -> bool:
+    """Return whether a constant may be compared and printed: lists that contain those of other definitions twice grow
+    exponentially.
+    """
+    return deep_size(value) <= _LONGEST
+
+
+def _text_of(value: object) -> str:
+    """Return a text that only equal constants share; that of a large one is its identity."""
+    return repr(value) if _is_small(value) else f"#{id(value)}"
 
 
 @functools.lru_cache(maxsize=4096)
