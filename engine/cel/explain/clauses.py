@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from ..check.analysis import sub_expression
 from ..check.checked_ast import Checked, DefinitionReference, Path, path_of, reads_of
 from ..check.environment import Scope
-from ..scalar.interpreter import Interpreter
+from ..scalar.interpreter.interpreter import Interpreter
 from ..syntax.ast import Call, Expr, Literal, Select, children
 from ..values.types import BOOL
 from ..values.values import INT64_MAX, EvaluationError

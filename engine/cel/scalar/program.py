@@ -18,7 +18,7 @@ from ..values.types import Type
 if TYPE_CHECKING:
     from ..vector.frame import ByColumn
     from .budget import Meter
-    from .interpreter import Interpreter
+    from .interpreter.interpreter import Interpreter
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Program:
 
     @cached_property
     def _interpreter(self) -> Interpreter:
-        from .interpreter import interpreter_of  # noqa: PLC0415 - as above
+        from .interpreter.interpreter import interpreter_of  # noqa: PLC0415 - as above
 
         return interpreter_of(self.checked)
 

@@ -15,7 +15,7 @@ from ..check.checked_ast import Checked
 from ..syntax.ast import Comprehension, Expr, Literal, children
 from ..values.values import EvaluationError
 from .evaluation import Evaluation, Step
-from .interpreter import interpreter_of
+from .interpreter.interpreter import interpreter_of
 from .program import Program
 
 if TYPE_CHECKING:

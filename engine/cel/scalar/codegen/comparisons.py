@@ -7,7 +7,7 @@ from ...check.environment import Overload
 from ...syntax import ast
 from ...syntax.ast import Expr
 from ...values.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT
-from ..interpreter import is_constant
+from ..interpreter.literals import is_constant
 from . import python_nodes as py
 from . import python_tree as tree
 from .growth import count_turns, metered_call

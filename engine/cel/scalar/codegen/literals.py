@@ -6,7 +6,7 @@ import math
 
 from ...syntax import ast
 from ...syntax.ast import Expr
-from ..interpreter import is_constant, literal_value
+from ..interpreter.literals import is_constant, literal_value
 from . import python_nodes as py
 from . import python_tree as tree
 from .writer import FunctionWriter, RefusedError

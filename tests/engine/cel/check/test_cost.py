@@ -7,7 +7,7 @@ from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.cost import ASSUMED_SIZES, Estimate, check_cost, estimate
 from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
-from koordpolicy.engine.cel.scalar.interpreter import interpreter_of
+from koordpolicy.engine.cel.scalar.interpreter.interpreter import interpreter_of
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.cel.values.types import DYN, INT, STRING, list_of, map_of

@@ -1,4 +1,4 @@
-"""Loops of comprehensions, one function per macro."""
+"""Comprehensions, and their loops: one function per macro."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ..check.call_cost import LIST_COST
-from ..syntax.ast import Macro
-from ..values.traversal import ordering
-from ..values.values import EvaluationError, compare, is_map, key_of, key_value, no_overload, text_of
-from .evaluation import Evaluation, Step
+from ...check.call_cost import LIST_COST
+from ...syntax import ast
+from ...syntax.ast import Macro
+from ...values.traversal import ordering
+from ...values.values import EvaluationError, compare, is_map, key_of, key_value, no_overload, text_of
+from ..evaluation import Evaluation, Step
+from ..reading import Reader, reader
+from .builder import StepBuilder
+from .literals import is_folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +210,66 @@ MACROS: Final[Mapping[Macro, Callable[[Loop], Step]]] = {
     Macro.TRANSFORM_MAP_ENTRY: _transform_map_entry,
     Macro.SORT_BY: _sort_by,
 }
+
+
+def comprehension(builder: StepBuilder, node: ast.Comprehension) -> Step:
+    """Return the step of a macro that runs over a list or a map."""
+    items, first_reader, second_reader = _range(builder, node)
+    with builder.inner_scope():
+        first = builder.declare(node.variable)
+        second = builder.declare(node.variable2) if node.variable2 is not None else None
+        predicate = None if node.predicate is None else builder.build(node.predicate)
+        transform = None if node.transform is None else builder.build(node.transform)
+    position, at = node.position, node.range.position
+
+    def assign(evaluation: Evaluation, pair: tuple[object, object]) -> None:
+        """Set the loop's variables; an element of another kind than declared is an error of this iteration only."""
+        value, other = pair
+        try:
+            evaluation.locals[first] = value if first_reader is None else first_reader(value)
+            if second is not None:
+                evaluation.locals[second] = other if second_reader is None else second_reader(other)
+        except EvaluationError as error:
+            raise error.at(at) from None
+
+    def holds(evaluation: Evaluation) -> bool:
+        assert predicate is not None
+        value = predicate(evaluation)
+        if type(value) is not bool:
+            raise no_overload().at(position)
+        return value is True
+
+    listing = 0 if node.transform is None or is_folded(builder, node.transform) else LIST_COST
+    loop = Loop(items, assign, None if predicate is None else holds, transform, listing, first, position)
+    return MACROS[node.macro](loop)
+
+
+def _range(
+    builder: StepBuilder, node: ast.Comprehension,
+) -> tuple[Callable[[Evaluation], Iterable[tuple[object, object]]], Reader | None, Reader | None]:
+    """Return a function that yields the values of both loop variables, unchecked, and one that checks them."""
+    source = builder.build(node.range)
+    position = node.range.position
+    two = node.variable2 is not None
+    declared = builder.types[node.range.id]
+    element = key = None
+    if declared.name == "list" and declared.parameters:
+        element = reader(declared.parameters[0], builder.environment)
+    elif declared.name == "map" and len(declared.parameters) == 2:
+        key = reader(declared.parameters[0], builder.environment)
+        element = reader(declared.parameters[1], builder.environment)
+    readers = (element, None) if declared.name == "list" and not two else (key, element)
+
+    def pairs(evaluation: Evaluation) -> Iterable[tuple[object, object]]:
+        container = source(evaluation)
+        if type(container) is list:
+            items: list[object] = container
+            return enumerate(items) if two else ((each, None) for each in items)
+        if is_map(container):
+            mapping: Mapping[object, object] = container  # type: ignore[assignment]
+            if two:
+                return ((key_value(each), mapping[each]) for each in mapping)
+            return ((key_value(each), None) for each in mapping)
+        raise no_overload().at(position)
+
+    return pairs, readers[0], readers[1]
