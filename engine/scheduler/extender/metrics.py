@@ -10,8 +10,9 @@ from koordpolicy.engine.serving.instruments import Metric, MetricsRegistry
 from ..observe import metric_table as table
 from ..observe.policy_metrics import evaluations, plugin_counters, policies
 from .bindings import bindings_under_way
+from .decision_record import DecisionRecord, Verb
 from .loaded import Loaded
-from .protocol import DecisionRecord, Extender, Verb
+from .protocol import Extender
 from .shadow import ShadowResult
 from .watchdog import Watchdog
 

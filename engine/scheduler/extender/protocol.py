@@ -10,13 +10,12 @@ from __future__ import annotations
 import enum
 import json
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,52 +23,33 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import describe, must_be_survived
+from koordpolicy.engine.framework.border import describe
 from koordpolicy.engine.framework.instances import Lease
-from koordpolicy.engine.framework.points import Code, Enforcement, Point
 from koordpolicy.engine.kubernetes.objects import json_kind
 
 from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
 from ..profiles.profile import Profile
-from ..verdict.verdict import Filtered, Verdict
-from .blocks import BLOCK, Blocks, free
+from .blocks import Blocks, free
 from .bodies import MalformedBody, NodeReader, SentNode, read_envelope
+from .decision_record import DecisionRecord, Verb, record_of
 from .placements import Placements
+from .refusals import RefusedNodes, add_refusals
+from .results import HIGHEST_PRIORITY, Texts, filter_result, host_priorities, in_blocks, json_text
 from .sent_nodes import NODE_SECONDS, AdoptedNodes, NodesOfRequests, OverlaidNodes
 from .shadow import ActiveAnswer, Audits, Shadow
 
-HIGHEST_PRIORITY: Final = 10
-"""The protocol's MaxExtenderPriority."""
 MOST_PINS: Final = 1024
 """The maximum number of pods between their two calls."""
 PIN_SECONDS: Final = 60.0
 """The time to wait for the second call: kube-scheduler makes none if only one node is feasible."""
-MOST_WORDED: Final = 100
-"""The maximum number of refused nodes per filter with computed messages; the others get the rule's fixed words."""
 RECENT: Final = 64
 """The number of decisions in the history."""
 
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_UID: Final = 256
-_LONGEST_MESSAGE: Final = 1024
-_BEST: Final = 10
-_NAMES_SHOWN: Final = 5
 _NAMES_AT_ONCE: Final = 20_000
 """The number of names that are looked up in one call, in a millisecond."""
-_REASONS_SHOWN: Final = 20
 _NULL: Final[tuple[bytes, ...]] = (b"null",)
-_FIRST_HOST: Final = b'[{"Host":'
-_NEXT_HOST: Final = np.array([b',"Score":%d},{"Host":' % each for each in range(HIGHEST_PRIORITY + 1)], np.object_)
-_LAST_SCORE: Final = b',"Score":%d}]'
-_Texts = NDArray[np.object_]
-"""JSON texts as bytes, which are gathered by row."""
-
-
-class Verb(enum.Enum):
-    """The kind of a call."""
-
-    FILTER = "filter"
-    PRIORITIZE = "prioritize"
 
 
 class Priorities(enum.Enum):
@@ -93,88 +73,6 @@ class ExtenderArgs:
     """They are freed once the request is answered."""
     weight: int = 0
     """The most bytes of memory that the pod takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRefusal:
-    """Nodes that one plugin refused for one reason; `nodes` are the first of them."""
-
-    plugin: str
-    reason: str
-    count: int
-    nodes: tuple[str, ...]
-    enforcement: Enforcement
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
-    """A record of a decision, for status and metrics.
-
-    `result` is `ok`, `refused` (a filter that left no node) or `error`. `errors` counts failures by plugin, point
-    and rule; for a plugin that raised, once, without a rule. `best` are the best nodes with their exact totals,
-    priorities and scores per plugin; `totals` are those of all nodes, in the order of `rows`.
-    """
-
-    verb: Verb
-    pod: str
-    uid: str
-    result: str
-    at: int
-    """Nanoseconds since the epoch, by the clock of decisions."""
-    generation: int = 0
-    profile: str = ""
-    pinned: bool = False
-    """True if the generation is still that of the pod's first call."""
-    considered: int = 0
-    passed: int = 0
-    unknown: int = 0
-    refusals: tuple[ShownRefusal, ...] = ()
-    refused_by: Mapping[str, int] = field(default_factory=dict)
-    """The number of nodes that each plugin refused, enforced refusals only."""
-    unenforced: tuple[tuple[str, Enforcement, int], ...] = ()
-    """Plugins that only warn or audit, and how many nodes they would have refused."""
-    errors: Mapping[tuple[str, Point, str], int] = field(default_factory=dict)
-    failures: tuple[tuple[str, str], ...] = ()
-    """Plugin and message of what failed."""
-    best: tuple[tuple[str, int, int, Mapping[str, int]], ...] = ()
-    names: Sequence[str] = field(default=(), repr=False)
-    rows: Rows = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
-    totals: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
-    refusals_left_out: int = 0
-    """The number of further reasons beside `refusals`."""
-    failures_left_out: int = 0
-    """The number of further failures beside `failures`."""
-
-    def to_json(self, *, every: bool = False) -> dict[str, Any]:
-        """Return plain data; `every` adds the exact totals of all nodes."""
-        result: dict[str, Any] = {
-            "verb": self.verb.value, "pod": self.pod, "uid": self.uid, "result": self.result, "at": self.at / 1e9,
-            "generation": self.generation, "profile": self.profile, "pinned": self.pinned, "nodes": self.considered,
-            "unknownNodes": self.unknown,
-        }
-        if self.verb is Verb.FILTER:
-            result["passed"] = self.passed
-            result["refusals"] = [
-                {"plugin": each.plugin, "reason": each.reason, "count": each.count, "nodes": list(each.nodes),
-                 **({"nodesLeftOut": each.count - len(each.nodes)} if each.count > len(each.nodes) else {}),
-                 "enforcement": each.enforcement.value} for each in self.refusals
-            ]
-            if self.refusals_left_out:
-                result["refusalsLeftOut"] = self.refusals_left_out
-        else:
-            result["best"] = [
-                {"node": name, "total": total, "priority": priority, "plugins": dict(scores)}
-                for name, total, priority, scores in self.best
-            ]
-            if len(self.totals) > len(self.best):
-                result["bestLeftOut"] = len(self.totals) - len(self.best)
-            if every:
-                pairs = zip(self.rows.tolist(), self.totals.tolist(), strict=True)
-                result["totals"] = {self.names[row]: total for row, total in pairs}
-        result["errors"] = [{"plugin": plugin, "message": message} for plugin, message in self.failures]
-        if self.failures_left_out:
-            result["errorsLeftOut"] = self.failures_left_out
-        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +165,7 @@ class Extender:
             else AdoptedNodes(scheduler.cluster, timer, seconds=node_seconds))
         self._reader = NodeReader()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
-        self._quoted: tuple[Sequence[str], _Texts] = ((), np.array((), np.object_))
+        self._quoted: tuple[Sequence[str], Texts] = ((), np.array((), np.object_))
         self._seen: ActiveAnswer | None = None
         self.placements = Placements(scheduler.cluster, timer, seconds=0) if placements is None else placements
         self._expected: tuple[ExtenderArgs, Sequence[str]] | None = None
@@ -368,10 +266,10 @@ class Extender:
             # kube-scheduler requests no priorities where a single node is left.
             self._expected = request, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
-        refused = _Refused(quoted)
+        refused = RefusedNodes(quoted)
         for name, why in unusable.items():
-            refused.failed += (_json(name), b":", _json(why), b",")
-        shown, rest = _refuse(verdict, rows, refused)
+            refused.failed += (json_text(name), b":", json_text(why), b",")
+        shown, rest = add_refusals(verdict, rows, refused)
         good = np.zeros(snapshot.size + 1, np.bool_)  # the last element is for unknown nodes
         good[verdict.passed] = True
         passed = good[places]
@@ -381,11 +279,13 @@ class Extender:
             names = (b"[", b",".join(quoted[places[passed]].tolist()), b"]")
         else:
             # Nodes are returned unchanged.
-            nodes = _in_blocks(node.raw for node, fits in zip(request.nodes, passed.tolist(), strict=True) if fits)
+            nodes = in_blocks(node.raw for node, fits in zip(request.nodes, passed.tolist(), strict=True) if fits)
         result = "refused" if len(places) and not passed.any() else "ok"
-        record = self._record(Verb.FILTER, request, verdict, unknown=int((places < 0).sum()), result=result,
-                              refusals=shown, refusals_left_out=rest)
-        return Reply(_filter_result(nodes, names, refused.failed, refused.unresolvable), record)
+        record = record_of(
+            Verb.FILTER, request.pod, verdict, at=self._clock(), considered=len(request.names),
+            unknown=int((places < 0).sum()), result=result, refusals=shown, refusals_left_out=rest,
+        )
+        return Reply(filter_result(nodes, names, refused.failed, refused.unresolvable), record)
 
     def _prioritize(self, request: ExtenderArgs) -> Reply:
         _, snapshot, rows, places = self._look_up(request)
@@ -407,11 +307,13 @@ class Extender:
         known, unknown = places[places >= 0], np.flatnonzero(places < 0)
         names, scores = self._quote(snapshot)[known], scale[known]
         if len(unknown):
-            others = np.array([_json(request.names[place]) for place in unknown.tolist()], np.object_)
+            others = np.array([json_text(request.names[place]) for place in unknown.tolist()], np.object_)
             names, scores = np.concatenate((names, others)), np.concatenate((scores, np.zeros(len(others), np.int64)))
-        record = self._record(Verb.PRIORITIZE, request, verdict, unknown=len(unknown), result="ok", pinned=pinned,
-                              priorities=priorities)
-        return Reply([_host_priorities(names, scores)], record)
+        record = record_of(
+            Verb.PRIORITIZE, request.pod, verdict, at=self._clock(), considered=len(request.names),
+            unknown=len(unknown), result="ok", pinned=pinned, priorities=priorities,
+        )
+        return Reply([host_priorities(names, scores)], record)
 
     def _broken(self, verb: Verb, request: ExtenderArgs, message: str) -> Reply:
         record = DecisionRecord(
@@ -424,15 +326,15 @@ class Extender:
             failures=(("koord-policy", message),),
         )
         if verb is Verb.FILTER:
-            return Reply(_filter_result(None, _NULL, error=f"koord-policy: {message}"), record)
+            return Reply(filter_result(None, _NULL, error=f"koord-policy: {message}"), record)
         # This response has no field for an error; kube-scheduler proceeds without priorities.
         hosts = [{"Host": name, "Score": 0} for name in request.names]
         return Reply([json.dumps(hosts).encode()], record)
 
-    def _quote(self, snapshot: Snapshot) -> _Texts:
+    def _quote(self, snapshot: Snapshot) -> Texts:
         """Return the nodes' names by row, as JSON: thousands of names are escaped once, not once per call."""
         if self._quoted[0] is not snapshot.names:
-            self._quoted = snapshot.names, np.array([_json(name) for name in snapshot.names], np.object_)
+            self._quoted = snapshot.names, np.array([json_text(name) for name in snapshot.names], np.object_)
         return self._quoted[1]
 
     # Generations
@@ -487,199 +389,3 @@ class Extender:
         requested = np.zeros(snapshot.size, np.bool_)
         requested[places[places >= 0]] = True
         return failed, snapshot, np.flatnonzero(requested), places
-
-    # Answers and records
-
-    def _record(
-        self, verb: Verb, request: ExtenderArgs, verdict: Verdict, *, unknown: int, result: str,
-        refusals: tuple[ShownRefusal, ...] = (), refusals_left_out: int = 0, pinned: bool = False,
-        priorities: NDArray[np.int64] | None = None,
-    ) -> DecisionRecord:
-        errors = _errors(verdict)
-        failures = tuple((each.plugin, each.message[:_LONGEST_MESSAGE]) for each in verdict.errors()) if errors else ()
-        refused_by: dict[str, int] = {}
-        if verdict.refusal is not None:
-            refused_by[verdict.refusal[0]] = len(request.names) - unknown
-        for step in verdict.filters:
-            if step.enforcement is Enforcement.ENFORCE and len(step.refused):
-                refused_by[step.plugin] = len(step.refused)
-        record = DecisionRecord(
-            verb, request.pod.key, request.pod.uid, result, self._clock(), verdict.generation, verdict.profile,
-            pinned, len(request.names), len(verdict.passed), unknown, refusals, refused_by,
-            tuple((step.plugin, step.enforcement, len(step.refused)) for step in verdict.filters
-                  if step.enforcement is not Enforcement.ENFORCE and len(step.refused)),
-            errors, failures[:_REASONS_SHOWN], refusals_left_out=refusals_left_out,
-            failures_left_out=len(failures[_REASONS_SHOWN:]),
-        )
-        if priorities is None or verdict.totals is None:
-            return record
-        return replace(record, best=_best(verdict, verdict.totals, priorities), names=verdict.names,
-                       rows=verdict.passed, totals=verdict.totals)
-
-
-def _json(text: str) -> bytes:
-    return json.dumps(text).encode()
-
-
-def _filter_result(
-    nodes: list[bytes] | None, names: Iterable[bytes], failed: Sequence[bytes] = (),
-    unresolvable: Sequence[bytes] = (), error: str = "",
-) -> list[bytes]:
-    """Return ExtenderFilterResult of parts in JSON; those of the maps are pieces of `"name":"message",`."""
-    begin = b'{"Nodes":null' if nodes is None else b"]}"
-    rest = b"".join((
-        begin, b',"NodeNames":', *names, b',"FailedNodes":{', *failed[:-1],
-        b'},"FailedAndUnresolvableNodes":{', *unresolvable[:-1], b'},"Error":', _json(error), b"}"))
-    return [rest] if nodes is None else [b'{"Nodes":{"metadata":{},"items":[', *nodes, rest]
-
-
-def _in_blocks(items: Iterable[msgspec.Raw]) -> list[bytes]:
-    """Return JSON values with commas between them, in parts of about a block."""
-    parts: list[bytes] = []
-    some: list[bytes | msgspec.Raw] = []
-    size = 0
-    for item in items:
-        some.append(item)
-        size += len(memoryview(item))
-        if size > BLOCK:
-            parts.append(b",".join(some))
-            some, size = [b""], 0  # the next part begins with a comma
-    if len(some) > 1 or (some and not parts):
-        parts.append(b",".join(some))
-    return parts
-
-
-def _host_priorities(names: _Texts, priorities: NDArray[np.int64]) -> bytes:
-    """Return HostPriorityList of nodes with their priorities; the names are JSON already."""
-    if not len(names):
-        return b"[]"
-    # Each name but the first follows the priority before it: so there are two pieces per node, both there already.
-    pieces = np.empty(2 * len(names) + 1, np.object_)
-    pieces[0] = _FIRST_HOST
-    pieces[1::2] = names
-    pieces[2::2] = _NEXT_HOST[priorities]
-    pieces[-1] = _LAST_SCORE % priorities[-1]
-    return b"".join(pieces.tolist())
-
-
-@dataclass(slots=True)
-class _Refused:
-    """Refused nodes in the form of the response."""
-
-    quoted: _Texts
-    """The nodes' names by row, as JSON."""
-    failed: list[bytes] = field(default_factory=list)
-    """Pieces of the members of `FailedNodes`, a comma after each member."""
-    unresolvable: list[bytes] = field(default_factory=list)
-
-    def add(self, plugin: str, reason: str, code: Code, rows: Rows) -> None:
-        """Add nodes that were refused for one reason."""
-        if len(rows):
-            # Joined by the message, which is written once per reason and not once per node: 5,000 may be refused.
-            message = b":" + _json(_message(plugin, reason, code))
-            into = self.unresolvable if code is Code.UNRESOLVABLE else self.failed
-            into += (b"%b," % message).join(self.quoted[rows].tolist()), message, b","
-
-
-def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[ShownRefusal, ...], int]:
-    """Add each refused node with `plugin: reason`; return the commonest reasons, and the number of the others."""
-    if verdict.refusal is not None:
-        plugin, _, refusal = verdict.refusal
-        refused.add(plugin, refusal.message, refusal.code, rows)
-        return (_shown(plugin, refusal.message, rows, verdict.names, Enforcement.ENFORCE),), 0
-    shown: list[ShownRefusal] = []
-    rest = 0
-    for step in verdict.filters:
-        if not len(step.refused):
-            continue
-        try:
-            reasons, codes = _explained(step)
-        except BaseException as error:  # the border between framework and plugin: a refusal is valid without its reason
-            must_be_survived(error)
-            reasons = {f"why is not known: {describe(error)}": step.refused}
-            codes = {Code.ERROR: step.refused}
-        ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
-        shown += (_shown(step.plugin, reason, found, verdict.names, step.enforcement)
-                 for reason, found in ordered[:_REASONS_SHOWN])
-        rest += len(ordered[_REASONS_SHOWN:])
-        if step.enforcement is Enforcement.ENFORCE:
-            joined = _joined(reasons, len(step.refused))
-            for code, coded in codes.items():
-                is_coded = np.zeros(len(verdict.names), np.bool_)
-                is_coded[coded] = True
-                for reason, found in joined.items():
-                    refused.add(step.plugin, reason, code, found[is_coded[found]])
-    return tuple(shown), rest
-
-
-def _shown(plugin: str, reason: str, rows: Rows, names: Sequence[str], enforcement: Enforcement) -> ShownRefusal:
-    first = tuple(str(names[int(row)]) for row in rows[:_NAMES_SHOWN])
-    return ShownRefusal(plugin, reason[:_LONGEST_MESSAGE], len(rows), first, enforcement)
-
-
-def _joined(reasons: Mapping[str, Rows], count: int) -> Mapping[str, Rows]:
-    """Return one reason for each of `count` rows: several reasons of a row are joined by commas."""
-    if sum(map(len, reasons.values())) == count:
-        return reasons
-    texts: dict[int, str] = {}
-    for reason, rows in reasons.items():
-        for row in rows.tolist():
-            texts[row] = f"{texts[row]}, {reason}" if row in texts else reason
-    groups: dict[str, list[int]] = {}
-    for row, text in texts.items():
-        groups.setdefault(text, []).append(row)
-    return {text: np.array(rows, np.intp) for text, rows in groups.items()}
-
-
-def _explained(step: Filtered) -> tuple[Mapping[str, Rows], Mapping[Code, Rows]]:
-    """Return the refused rows by reason and by code: in one pass if the plugin supports it, else row by row.
-
-    Messages are computed for the first `MOST_WORDED` nodes; the others get the rule's fixed words.
-    """
-    answer, refused = step.answer, step.refused
-    if answer.reasons is not None and answer.codes is not None:
-        if answer.brief is None or len(refused) <= MOST_WORDED:
-            return answer.reasons(refused), answer.codes(refused)
-        reasons = dict(answer.reasons(refused[:MOST_WORDED]))
-        for reason, rows in answer.brief(refused[MOST_WORDED:]).items():
-            reasons[reason] = np.concatenate((reasons[reason], rows)) if reason in reasons else rows
-        return reasons, answer.codes(refused)
-    texts: dict[str, list[int]] = {}
-    codes: dict[Code, list[int]] = {}
-    for row in refused.tolist():
-        refusal = answer.explain(row)
-        texts.setdefault(refusal.message or refusal.rule, []).append(row)
-        codes.setdefault(refusal.code, []).append(row)
-    return ({text: np.array(rows, np.intp) for text, rows in texts.items()},
-            {code: np.array(rows, np.intp) for code, rows in codes.items()})
-
-
-def _message(plugin: str, reason: str, code: Code) -> str:
-    mark = f"{code.value}: " if code is Code.ERROR else ""
-    return f"{plugin}: {mark}{reason}"[:_LONGEST_MESSAGE]
-
-
-def _errors(verdict: Verdict) -> Counter[tuple[str, Point, str]]:
-    found = Counter((failure.plugin, failure.point, failure.rule) for failure in verdict.failures)
-    for step in verdict.filters:
-        for rule, failed in step.answer.errors.items():
-            found[step.plugin, Point.FILTER, rule] += len(failed)
-    for scored in verdict.scores:
-        for rule, failed in scored.scores.errors.items():
-            found[scored.plugin, Point.SCORE, rule] += len(failed)
-    return +found
-
-
-def _best(
-    verdict: Verdict, totals: NDArray[np.int64], priorities: NDArray[np.int64],
-) -> tuple[tuple[str, int, int, Mapping[str, int]], ...]:
-    rows, most = verdict.passed, len(totals) - _BEST
-    # Only those that may be among the best are sorted.
-    among = np.flatnonzero(totals >= np.partition(totals, most)[most]) if most > 0 else np.arange(len(totals))
-    # Rows are sorted by name, and a stable sort preserves that order among equals.
-    first = among[np.argsort(-totals[among], kind="stable")[:_BEST]]
-    return tuple(
-        (verdict.names[int(rows[place])], int(totals[place]), int(priorities[place]),
-         {step.plugin: int(step.scores.values[rows[place]]) for step in verdict.scores})
-        for place in first
-    )

@@ -38,6 +38,7 @@ from .admin_endpoints import AdminEndpoints
 from .blocks import Blocks
 from .bodies import ExcessiveError, MalformedBody, read_binding
 from .decider import Decider, Stopped
+from .decision_record import Verb
 from .explain_endpoint import (
     ExplainRequest,
     TooLongError,
@@ -48,7 +49,6 @@ from .explain_endpoint import (
 from .intake import SMALL_BODY, DeclinedError, Intake
 from .loaded import Loaded
 from .metrics import Metrics
-from .protocol import Verb
 from .responses import LATER, explain_errors, later, refuse, send
 from .services import UnknownPathError
 from .services import answer as answer_service

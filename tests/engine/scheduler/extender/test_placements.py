@@ -17,8 +17,9 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
+from koordpolicy.engine.scheduler.extender.decision_record import Verb
 from koordpolicy.engine.scheduler.extender.placements import MOST_BYTES, Placements
-from koordpolicy.engine.scheduler.extender.protocol import Extender, Verb
+from koordpolicy.engine.scheduler.extender.protocol import Extender
 from koordpolicy.engine.source import Source
 
 POLICY = """\

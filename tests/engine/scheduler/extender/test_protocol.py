@@ -11,14 +11,9 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Point, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.extender.protocol import (
-    Extender,
-    MalformedBody,
-    Priorities,
-    Verb,
-    read_request,
-    rescale,
-)
+from koordpolicy.engine.scheduler.extender.bodies import MalformedBody
+from koordpolicy.engine.scheduler.extender.decision_record import Verb
+from koordpolicy.engine.scheduler.extender.protocol import Extender, Priorities, read_request, rescale
 from koordpolicy.engine.source import Source
 
 

@@ -15,7 +15,8 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.extender.bodies import ExcessiveError, read_envelope
-from koordpolicy.engine.scheduler.extender.protocol import Extender, Verb
+from koordpolicy.engine.scheduler.extender.decision_record import Verb
+from koordpolicy.engine.scheduler.extender.protocol import Extender
 from koordpolicy.engine.scheduler.extender.sent_nodes import AdoptedNodes, OverlaidNodes
 from koordpolicy.engine.source import Source
 

@@ -9,7 +9,8 @@ from koordpolicy.engine.framework.points import Enforcement, Refusal
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload.status import ReloadStatus
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.extender.protocol import Extender, Verb
+from koordpolicy.engine.scheduler.extender.decision_record import Verb
+from koordpolicy.engine.scheduler.extender.protocol import Extender
 from koordpolicy.engine.scheduler.extender.shadow import Shadow, ShadowDifference, ShadowResult, ShadowTally
 
 
