@@ -15,24 +15,21 @@ from koordpolicy.engine.texts import beginning
 
 from . import suggestions
 from .ast import (
-    Bind,
     Call,
-    Comprehension,
     Constant,
     Expr,
     FieldInit,
     Ident,
     ListLiteral,
     Literal,
-    Macro,
     MapEntry,
     MapLiteral,
     MessageLiteral,
-    OptionalMap,
     Select,
 )
 from .lexer import RESERVED, LiteralError, Token, decode, double, integer, tokenize
 from .limits import ExpressionLimits
+from .macros import MacroCall, Macros
 from .suggestions import UnexpectedToken
 
 _BINARY: Final = {
@@ -48,21 +45,6 @@ _OPEN, _TERNARY, _OR, _AND, _UNARY = 0, 1, 2, 3, 7
 _LITERALS: Final = frozenset(("string", "int", "true", "false", "null", "double", "uint", "bytes"))
 _ENDS: Final = frozenset(("end", ")", "]", "}"))
 _CLOSING: Final = {"(": ")", "call": ")", "[": "]", "list": "]", "map": "}", "message": "}"}
-
-_ONE_VARIABLE: Final = {
-    ("all", 2): Macro.ALL, ("exists", 2): Macro.EXISTS, ("exists_one", 2): Macro.EXISTS_ONE,
-    ("existsOne", 2): Macro.EXISTS_ONE, ("map", 2): Macro.MAP, ("map", 3): Macro.MAP, ("filter", 2): Macro.FILTER,
-    ("sortBy", 2): Macro.SORT_BY,
-}  # fmt: skip
-_TWO_VARIABLES: Final = {
-    ("all", 3): Macro.ALL, ("exists", 3): Macro.EXISTS, ("exists_one", 3): Macro.EXISTS_ONE,
-    ("existsOne", 3): Macro.EXISTS_ONE, ("transformList", 3): Macro.TRANSFORM_LIST,
-    ("transformList", 4): Macro.TRANSFORM_LIST, ("transformMap", 3): Macro.TRANSFORM_MAP,
-    ("transformMap", 4): Macro.TRANSFORM_MAP, ("transformMapEntry", 3): Macro.TRANSFORM_MAP_ENTRY,
-    ("transformMapEntry", 4): Macro.TRANSFORM_MAP_ENTRY,
-}  # fmt: skip
-_OPTIONAL_MAP: Final = frozenset((("optMap", 2), ("optFlatMap", 2)))
-_PREDICATES: Final = frozenset((Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE, Macro.FILTER))
 
 
 def parse(
@@ -136,7 +118,7 @@ class _Parser:
         self, source: Source, macros: bool, escaped_identifiers: bool, limits: ExpressionLimits, optional_syntax: bool,
     ) -> None:
         self.source = source
-        self.macros = macros
+        self.macros = Macros(self.next_id, self.note, optional_syntax=optional_syntax) if macros else None
         self.escaped_identifiers = escaped_identifiers
         self.limits = limits
         self.depth = limits.depth
@@ -669,74 +651,8 @@ class _Parser:
         name = top.name
         target = values[0] if top.member else None
         args = values[1:] if top.member else values
-        if self.macros and not top.rooted:
-            node = self.expand(name, target, args, top, end)
+        if self.macros is not None and not top.rooted:
+            node = self.macros.expand(MacroCall(name, target, args, top.position, top.start, end))
             if node is not None:
                 return node
         return Call(self.next_id(), top.position, top.start, end, name, target, args, top.rooted)
-
-    # -- macros --------------------------------------------------------------------------------------------------
-
-    def expand(self, name: str, target: Expr | None, args: tuple[Expr, ...], top: _Pending, end: int) -> Expr | None:
-        """Return the node of a macro, or None if this is a plain call."""
-        position, start = top.position, top.start
-        count = len(args)
-        if target is None:
-            if name != "has" or count != 1:
-                return None
-            (field,) = args
-            if not isinstance(field, Select) or field.optional or field.test:
-                self.note(
-                    "`has()` tests a field: it takes a selection such as `x.y`", field.position, field.position + 1,
-                    "for a key write `'key' in x`; an optional is tested with `.hasValue()`",
-                )  # fmt: skip
-                return Literal(self.next_id(), position, start, end, False)
-            return Select(self.next_id(), field.position, start, end, field.operand, field.field, True)
-        key = (name, count)
-        macro = _ONE_VARIABLE.get(key)
-        if macro is not None:
-            variable = self.variable(args[0])
-            predicate = transform = None
-            if macro in _PREDICATES:
-                predicate = args[1]
-            elif count == 3:
-                predicate, transform = args[1:]
-            else:
-                transform = args[1]
-            return Comprehension(
-                self.next_id(), position, start, end, macro, target, variable, None, predicate, transform,
-            )
-        macro = _TWO_VARIABLES.get(key)
-        if macro is not None:
-            variable, second = self.variable(args[0]), self.variable(args[1])
-            if variable == second:
-                self.note(
-                    f"`{second}` names both variables", args[1].start, args[1].end, "give them two names",
-                )  # fmt: skip
-            predicate = transform = None
-            if macro in _PREDICATES:
-                predicate = args[2]
-            elif count == 4:
-                predicate, transform = args[2:]
-            else:
-                transform = args[2]
-            return Comprehension(
-                self.next_id(), position, start, end, macro, target, variable, second, predicate, transform,
-            )
-        if name == "bind" and count == 3 and isinstance(target, Ident) and target.name == "cel" and not target.rooted:
-            return Bind(self.next_id(), position, start, end, self.variable(args[0]), args[1], args[2])
-        if self.optional_syntax and key in _OPTIONAL_MAP:
-            return OptionalMap(
-                self.next_id(), position, start, end, target, self.variable(args[0]), args[1], name == "optFlatMap",
-            )
-        return None
-
-    def variable(self, node: Expr) -> str:
-        """Return the name of a macro's variable."""
-        if isinstance(node, Ident) and not node.rooted:
-            return node.name
-        self.note(
-            "a macro's variable must be a simple name", node.position, node.position + 1,
-            "as in `list.all(x, x > 0)`",
-        )  # fmt: skip
-        return ""
