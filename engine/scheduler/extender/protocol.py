@@ -33,7 +33,7 @@ from .blocks import Blocks, free
 from .bodies import MalformedBody, NodeReader, SentNode, read_envelope
 from .decision_record import DecisionRecord, Verb, record_of
 from .placements import Placements
-from .refusals import RefusedNodes, add_refusals
+from .refusals import RefusalPieces, add_refusals
 from .results import HIGHEST_PRIORITY, Texts, filter_result, host_priorities, in_blocks, json_text
 from .sent_nodes import NODE_SECONDS, AdoptedNodes, NodesOfRequests, OverlaidNodes
 from .shadow import ActiveAnswer, Audits, Shadow
@@ -266,7 +266,7 @@ class Extender:
             # kube-scheduler requests no priorities where a single node is left.
             self._expected = request, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
-        refused = RefusedNodes(quoted)
+        refused = RefusalPieces(quoted)
         for name, why in unusable.items():
             refused.failed += (json_text(name), b":", json_text(why), b",")
         shown, rest = add_refusals(verdict, rows, refused)

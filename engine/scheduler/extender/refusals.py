@@ -22,7 +22,7 @@ _NAMES_SHOWN: Final = 5
 
 
 @dataclass(slots=True)
-class RefusedNodes:
+class RefusalPieces:
     """Refused nodes in the form of the response."""
 
     quoted: Texts
@@ -40,7 +40,7 @@ class RefusedNodes:
             into += (b"%b," % message).join(self.quoted[rows].tolist()), message, b","
 
 
-def add_refusals(verdict: Verdict, rows: Rows, refused: RefusedNodes) -> tuple[tuple[ShownRefusal, ...], int]:
+def add_refusals(verdict: Verdict, rows: Rows, refused: RefusalPieces) -> tuple[tuple[ShownRefusal, ...], int]:
     """Add each refused node with `plugin: reason`; return the commonest reasons, and the number of the others."""
     if verdict.refusal is not None:
         plugin, _, refusal = verdict.refusal
