@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpolicy.engine.documents.conversion import canonical
+from koordpolicy.engine.documents.internal_form import canonical
 from koordpolicy.engine.documents.nodes import read
 from koordpolicy.engine.source import PolicyError, Source
 

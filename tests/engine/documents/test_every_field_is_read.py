@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from koordpolicy import engine
-from koordpolicy.engine.documents import Kind, conversion, specs, suite_conversion, suites
+from koordpolicy.engine.documents import Kind, specs, suites
 from koordpolicy.engine.documents.validation import schema
 from koordpolicy.engine.testing import fixtures
 
 ROOT = Path(engine.__file__).parent
-READERS = "".join(Path(each.__file__ or "").read_text() for each in (conversion, suite_conversion, fixtures))
+CONVERSIONS = sorted((ROOT / "documents").glob("*conversion.py"))
+READERS = "".join(each.read_text() for each in (*CONVERSIONS, Path(fixtures.__file__)))
 
 
 def fields(given: Any) -> Iterator[str]:
