@@ -1,10 +1,12 @@
-"""Texts of others in messages: at bounded length."""
+"""Texts and lists of others in messages and views: at bounded length."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def beginning(text: str, longest: int = 60) -> str:
@@ -16,3 +18,8 @@ def quoted_list(names: Collection[Any], shown_as: Callable[[Any], str] = str, *,
     """Return names in backquotes, long ones shortened, and how many there are beyond the first `most`."""
     shown = ", ".join(f"`{beginning(shown_as(name), 64)}`" for name in itertools.islice(names, most))
     return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def first_of(items: Sequence[T], most: int) -> tuple[Sequence[T], int]:
+    """Return the first `most` items, and the number of the others."""
+    return items[:most], max(len(items) - most, 0)

@@ -12,6 +12,7 @@ from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.profile import DeschedulerProfile, build_profiles
 from koordpolicy.engine.descheduler.results import CycleResult, EvictionOutcome
 from koordpolicy.engine.explanation import shortened
+from koordpolicy.engine.texts import first_of
 
 from .models.evictions import EvictionsView, EvictionView, PlannedEviction, SparedPods
 from .state import ConsoleState
@@ -66,9 +67,10 @@ def evictions_view(state: ConsoleState) -> EvictionsView:
             why = shortened(decision.message)
             spared.setdefault((decision.plugin, decision.stopped_by, why), []).append(each.pod)
     reasons = sorted(spared.items(), key=lambda item: -len(item[1]))
+    shown, evicted_left_out = first_of(evicted, _MOST_EVICTIONS)
     return EvictionsView(
         plugins=[running.name for profile in cycle.profiles for running in (*profile.deschedule, *profile.balance)],
-        evicted=evicted[:_MOST_EVICTIONS], evicted_left_out=max(0, len(evicted) - _MOST_EVICTIONS),
+        evicted=list(shown), evicted_left_out=evicted_left_out,
         spared=[SparedPods(plugin=plugin, stopped_by=by, reason=why, pods=len(pods), example=pods[0])
                 for (plugin, by, why), pods in reasons[:_MOST_REASONS]],
         failure=shortened(cycle.result.error))

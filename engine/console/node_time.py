@@ -19,6 +19,7 @@ from koordpolicy.engine.escaping import visible
 from koordpolicy.engine.explanation import shortened
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError, did_you_mean
+from koordpolicy.engine.texts import first_of
 
 from .models.node_time import ChangedFile, NodeChangeLine, NodeTimeView, UsageLine
 from .state import UnknownNameError
@@ -198,7 +199,8 @@ def node_time_view(
     low, high = max(start, first), min(end, last)
     recording = max(recordings, key=lambda each: (min(each.end, high) - max(each.start, low), each.end), default=None)
     usage = None if recording is None else usage_of(recording, node, low, high, _POINTS)
-    shown = changes[bisect.bisect_left(times, low) : bisect.bisect_right(times, high)]
+    shown, changes_left_out = first_of(
+        changes[bisect.bisect_left(times, low) : bisect.bisect_right(times, high)], _SHOWN_CHANGES)
     allocatable = [None, None] if recording is None else [_allocatable(recording, node, name)
                                                           for name in ("cpu", "memory")]
     return NodeTimeView(
@@ -210,8 +212,8 @@ def node_time_view(
         limit=[] if usage is None else _limits(usage.times, usage.width, high, [
             change for change, source in changes if source == "recording"]),
         cpu_allocatable=allocatable[0], memory_allocatable=allocatable[1],
-        changes=[_line(change, source) for change, source in shown[:_SHOWN_CHANGES]],
-        changes_left_out=max(len(shown) - _SHOWN_CHANGES, 0), problems=problems[:_MOST_PROBLEMS],
+        changes=[_line(change, source) for change, source in shown], changes_left_out=changes_left_out,
+        problems=problems[:_MOST_PROBLEMS],
     )
 
 

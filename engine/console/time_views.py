@@ -16,6 +16,7 @@ from koordpolicy.engine.flight_recorder.timeline import Timeline
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.texts import first_of
 
 from .models.time import (
     MomentPod,
@@ -97,11 +98,11 @@ def moment_view(moment: RecordedState, time: int, registry: Registry) -> MomentV
         need_recorded([Fields.of_plain(moment.header.fields)], settings.profiles, registry)
     except PolicyError as error:
         refused, help_text = error.problems[0].message, error.problems[0].help
+    shown, waiting_left_out = first_of(sorted(waiting), _MOST_WAITING)
     return MomentView(
         time=seconds(time), nodes=sum(kind == "Node" for kind, _ in moment.objects), bound=bound,
-        waiting=[MomentPod(key=key, reasons=_reasons(moment.decided.get(key)))
-                 for key in sorted(waiting)[:_MOST_WAITING]],
-        waiting_left_out=max(len(waiting) - _MOST_WAITING, 0),
+        waiting=[MomentPod(key=key, reasons=_reasons(moment.decided.get(key))) for key in shown],
+        waiting_left_out=waiting_left_out,
         generation=moment.policies.generation if moment.policies is not None else 0,
         digest=moment.policies.digest if moment.policies is not None else "",
         policies=_compared(moment, registry), decisions=[decision_of(each) for each in last[:_MOST_DECISIONS]],
@@ -126,16 +127,16 @@ def decision_of(decided: Decided) -> RecordedDecision:
 
 def replay_result(result: RecordedReplay, *, same_policies: bool) -> ReplayResult:
     """Return the result of a replay; of long lists the first parts."""
-    differing = sorted(result.differing, key=_weight)
+    differing, differences_left_out = first_of(sorted(result.differing, key=_weight), _MOST_DIFFERENCES)
     recorded, replayed = result.waits()
-    evictions = (result.recorded_evictions, result.evictions)
+    recorded_evictions, recorded_left_out = first_of(result.recorded_evictions, _MOST_EVICTIONS)
+    evictions, left_out = first_of(result.evictions, _MOST_EVICTIONS)
     problems = [f"`{each.plugin}` at {each.point.value}: {each.message}" for each in result.errors]
     return ReplayResult(
         pods=len(result.pods), counts=result.counts(), waiting=result.waiting,
-        differences=[_difference(each) for each in differing[:_MOST_DIFFERENCES]],
-        differences_left_out=max(len(differing) - _MOST_DIFFERENCES, 0),
-        recorded_evictions=_evictions(evictions[0]), evictions=_evictions(evictions[1]),
-        evictions_left_out=sum(max(len(each) - _MOST_EVICTIONS, 0) for each in evictions),
+        differences=[_difference(each) for each in differing], differences_left_out=differences_left_out,
+        recorded_evictions=[_eviction(each) for each in recorded_evictions],
+        evictions=[_eviction(each) for each in evictions], evictions_left_out=recorded_left_out + left_out,
         recorded_waits=recorded, waits=replayed, recorded_use=_use(result.recorded_use),
         use=_use(result.use), times=[seconds(each.start) for each in result.series],
         recorded_series=[_use(each) for each in result.recorded_series], series=[_use(each) for each in result.series],
@@ -151,7 +152,8 @@ def seconds(time: int) -> float:
 
 
 def _names(names: Sequence[str]) -> list[str]:
-    return [*names[:_MOST_NAMES], *(["..."] if len(names) > _MOST_NAMES else [])]
+    shown, rest = first_of(names, _MOST_NAMES)
+    return [*shown, *(["..."] if rest else [])]
 
 
 def _reasons(decided: Decided | None) -> list[RecordedReason]:
@@ -192,9 +194,9 @@ def _placement(found: tuple[str, int] | None) -> ReplayPlacement | None:
     return None if found is None else ReplayPlacement(node=found[0], time=seconds(found[1]))
 
 
-def _evictions(evictions: Sequence[Eviction]) -> list[ReplayEviction]:
-    return [ReplayEviction(time=seconds(each.time), pod=each.pod, node=each.node, by=each.by,
-                           reason=shortened(each.reason)) for each in evictions[:_MOST_EVICTIONS]]
+def _eviction(given: Eviction) -> ReplayEviction:
+    return ReplayEviction(
+        time=seconds(given.time), pod=given.pod, node=given.node, by=given.by, reason=shortened(given.reason))
 
 
 def _use(span: Span) -> ReplayUse:

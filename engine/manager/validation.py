@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.explanation import listed
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.vocabulary import (
     BATCH,
@@ -34,7 +35,7 @@ _PARENT_LABEL: Final = "quota.scheduling.koordinator.sh/parent"
 _IS_PARENT_LABEL: Final = "quota.scheduling.koordinator.sh/is-parent"
 _ENDED: Final = ("Succeeded", "Failed")
 _NAMED: Final = 2
-"""Pods that a refusal names."""
+"""The pods or quotas that a refusal names."""
 
 
 def check_pod(pod: Mapping[str, Any], old: Mapping[str, Any], quota: Callable[[str], Mapping[str, Any] | None]) -> None:
@@ -124,11 +125,8 @@ def check_quota_deletion(
                       if _labels(each).get(_PARENT_LABEL) == name)
     if children:
         raise AdmissionRefusal(
-            f"delete quota failed, quota {name} has {len(children)} child quotas: {_listed(children)}")
+            f"delete quota failed, quota {name} has {len(children)} child quotas: {listed(children, _NAMED)}")
     running = [pod.name for pod in pods if (pod.object.get("status") or {}).get("phase") not in _ENDED]
     if running:
-        raise AdmissionRefusal(f"delete quota failed, quota {name} has {len(running)} child pods: {_listed(running)}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join([*names[:_NAMED], *(["..."] if len(names) > _NAMED else [])])
+        raise AdmissionRefusal(
+            f"delete quota failed, quota {name} has {len(running)} child pods: {listed(running, _NAMED)}")

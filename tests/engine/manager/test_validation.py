@@ -81,7 +81,7 @@ def bound(name: str, phase: str = "Running") -> PodInfo:
 @pytest.mark.parametrize(("name", "pods", "message"), [
     ("q", [], ""), ("q", [bound("old", "Succeeded")], ""),
     ("q", [bound("a")], "delete quota failed, quota q has 1 child pods: a"),
-    ("q", [bound("a"), bound("b"), bound("c")], "delete quota failed, quota q has 3 child pods: a, b, ..."),
+    ("q", [bound("a"), bound("b"), bound("c")], "delete quota failed, quota q has 3 child pods: a, b and 1 more"),
     ("parent", [], "delete quota failed, quota parent has 1 child quotas: child"),
     ("koordinator-root-quota", [], "invalid quota koordinator-root-quota: it cannot be deleted"),
 ])
