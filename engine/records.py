@@ -63,7 +63,7 @@ def fast_init(cls: type[_Record]) -> type[_Record]:
 
 
 def replaced(record: _Record, **changes: Any) -> _Record:
-    """Return what `dataclasses.replace` does, of a class with `fast_init` and without `__post_init__`.
+    """Do as `dataclasses.replace`, for a class with `fast_init` and without `__post_init__`.
 
     Raises:
         AttributeError: there is no field of that name.

@@ -284,7 +284,7 @@ def most_severe(severities: Sequence[Severity], most: int) -> list[int]:
 
 
 def syntax_hint(text: str, offset: int, message: str) -> str:
-    """Return what may be wrong where YAML's parser reports a fault of syntax; empty if nothing is known."""
+    """Return a likely cause of a fault of syntax that YAML's parser reports; empty if none is known."""
     return "indent with spaces: YAML allows no tabs there" if text.startswith("\t", offset) else _HINTS.get(message, "")
 
 

@@ -44,5 +44,5 @@ class FakeFramework(kit.FakeFramework):
 
 
 def done(answer: Refusal | Skip | Deferred | None) -> Refusal | Skip | None:
-    """Return what a preBind, applyPatch or bind plugin answers once its input and output is done."""
+    """Return the answer of a preBind, applyPatch or bind plugin after its input and output."""
     return answer.call() if isinstance(answer, Deferred) else answer

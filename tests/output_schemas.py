@@ -18,7 +18,7 @@ from koordpolicy.engine.cli.schema import FAILURE, of_output
 
 
 def read_output(command: str, text: str) -> Any:
-    """Return what a command printed as JSON, which must be as its schema says."""
+    """Return the JSON that a command printed, which must match its schema."""
     data = json.loads(text)
     faults = faults_of(FAILURE if is_failure(data) else command, data)
     assert not faults, f"the output of `{command}` is not as its schema says:\n" + "\n".join(faults)

@@ -112,6 +112,17 @@ SHARED_CLASSES = {
 """Names of public classes that two modules of the engine and the built-in plugins may share, with the reason."""
 
 
+def test_no_docstring_returns_a_relative_clause():
+    clause = re.compile(r"(?:Return|Yield)s? (?:what|who)\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}" for path in files(".py") if clause.search(text_of(path))
+        for node in ast.walk(ast.parse(text_of(path)))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        and clause.match(node.value.value.lstrip())
+    ]
+    assert found == []
+
+
 def test_no_two_public_classes_share_a_name_without_a_reason():
     definition = re.compile(r"(?m)^[ \t]*class[ \t]+([^\W_]\w*)")
     owners: dict[str, set[str]] = {}

@@ -28,7 +28,7 @@ FILE = HOSTILE  # a file may be called like that, as nothing in it is a slash
 
 
 def hostile_places(text: str) -> list[str]:
-    """Return what in printed text steers a terminal or a CI system."""
+    """Return the parts of printed text that steer a terminal or a CI system."""
     hidden = [hex(ord(character)) for character in text
               if character not in "\n\t" and unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
     commands = re.findall(r"(?m)^\s*::.*|##\w*\[", text)

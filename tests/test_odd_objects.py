@@ -417,7 +417,7 @@ def registries():
 
 
 def decide(objects: list[Any], registries) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Return what is decided about each pod, what failed and where, and what is wrong with objects."""
+    """Return the decision about each pod, the failures with their places, and the faults of objects."""
     cluster, faults = Cluster(), dict[Any, str]()
     changes = sorted(((key, each) for each in objects if (key := key_of(each)) is not None),
                      key=lambda change: change[0][0] != "Node")

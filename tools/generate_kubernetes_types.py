@@ -78,7 +78,7 @@ def render(source: str, types: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def describe(model_name: str) -> tuple[dict[str, Any], list[str]]:
-    """Return what one model says about itself, and the names of the models that it mentions."""
+    """Return the description of one model, and the names of the models that it mentions."""
     model = getattr(models, model_name)
     by_json_name = {field.serialization_alias or name: field for name, field in model.model_fields.items()}
     fields, reached = {}, []
@@ -108,7 +108,7 @@ def spell(spelling: str, reached: list[str]) -> str:
 
 
 def name_type(model: str) -> str:
-    """Return what a model is called in the language: `V1PodSpec` is `kubernetes.PodSpec`."""
+    """Return the name of a model in the language: `V1PodSpec` is `kubernetes.PodSpec`."""
     return "kubernetes." + re.sub(r"^(Core)?V\d+((alpha|beta)\d+)?(?=[A-Z])", "", model)
 
 

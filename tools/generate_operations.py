@@ -166,7 +166,7 @@ def metrics_of(query: str) -> frozenset[str]:
 
 
 def readers() -> dict[str, list[str]]:
-    """Return who reads each metric: panels and alerts."""
+    """Return the readers of each metric: panels and alerts."""
     found: dict[str, list[str]] = {}
     for panels in ROWS.values():
         for panel in panels:

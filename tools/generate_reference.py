@@ -68,7 +68,7 @@ def resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[
 
 
 def kind_of(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """Return what people call the type of a field."""
+    """Return the common name of the type of a field."""
     if "const" in schema:
         return code(schema["const"])
     if "enum" in schema:
@@ -269,7 +269,7 @@ MEASURED: Final = {
 
 
 def cost_of(function: Function) -> str:
-    """Return what a call costs beyond its arguments, in words."""
+    """Return the cost of a call beyond its arguments, in words."""
     if function.name in MEASURED:
         return MEASURED[function.name]
     unknown = [each.id for each in function.overloads if each.measure is not None]

@@ -97,7 +97,7 @@ def changes(changelog: str, version: str, *, final: bool) -> str:
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """Return what a wheel holds, but for the list of its files."""
+    """Return the contents of a wheel, without the list of its files."""
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith(".dist-info/RECORD")}
 

@@ -104,7 +104,7 @@ _MEMORY_FILES: Final = (FileSet.of(TIERS, (f"memory.{name}" for name in (
 _OBJECTS: Final = (Read("Node", fields=frozenset()), Read("Pod", fields=frozenset(
     ("spec", "volumes", *path) for path in (
         ("name",), ("persistentVolumeClaim",), ("ephemeral", "metadata"), ("csi", "driver")))))
-"""Strategies read of Nodes and pods what all of the agent reads, and which claims a pod mounts."""
+"""Strategies read the fields of Nodes and pods that the whole agent reads, and the claims that a pod mounts."""
 _IDENTITY: Final = frozenset({
     *((*_QOS, of_class, "cpuQOS", name) for of_class in ("lsrClass", "lsClass", "beClass")
       for name in ("enable", "groupIdentity")),

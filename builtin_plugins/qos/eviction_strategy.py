@@ -162,7 +162,7 @@ class NodeCooling:
     last: int
     before: int
     """The time of the last eviction before the latest round that evicted."""
-    asked: dict[str, int] = field(default_factory=dict)
+    evicted_at: dict[str, int] = field(default_factory=dict)
     """Times of evictions by `eviction_id`, of the last two minutes."""
     latest: frozenset[str] = frozenset()
     """The evictions of the latest round that evicted."""
@@ -173,8 +173,8 @@ class NodeCooling:
         refused = readings.evictions.refused.keys() | readings.evictions.protected.keys()
         if self.latest and self.latest <= refused:
             self.last, self.latest = self.before, frozenset()
-        self.asked = {
-            each: time for each, time in self.asked.items() if each not in refused and now - time < LEAVING_FOR
+        self.evicted_at = {
+            each: time for each, time in self.evicted_at.items() if each not in refused and now - time < LEAVING_FOR
         }
 
 
@@ -249,7 +249,7 @@ class EvictionStrategy(ABC):
         chosen = frozenset(eviction_id(each.candidate.pod) for each in result.evictions)
         if chosen:
             state.before, state.last, state.latest = state.last, readings.now, chosen
-            state.asked |= dict.fromkeys(chosen, readings.now)
+            state.evicted_at |= dict.fromkeys(chosen, readings.now)
         return tuple(
             Adjustment(
                 "evict", each.candidate.pod.key, f"{each.task.reason}, kill pod: {each.candidate.pod.name}",
@@ -303,8 +303,8 @@ class EvictionStrategy(ABC):
         capacity = self._capacity(readings)
         tasks: list[EvictionTask] = []
         problems: list[str] = []
-        asked = [feature for feature in self.features if feature in self.args.features]
-        for feature in asked:
+        active = [feature for feature in self.features if feature in self.args.features]
+        for feature in active:
             try:
                 task = self.task(feature, section, readings, capacity)
             except SettingError as error:
@@ -315,13 +315,13 @@ class EvictionStrategy(ABC):
             self._warned.pop((node_name(readings), feature), None)
             if task is not None:
                 tasks.append(task)
-        if asked and len(problems) == len(asked):
+        if active and len(problems) == len(active):
             raise EvaluationError("; ".join(problems), reason="InvalidSettings")
         view = readings.evictions
 
         def is_leaving(pod: PodInfo) -> bool:
             each = eviction_id(pod)
-            return is_terminating(pod) or each in view.leaving or each in state.asked
+            return is_terminating(pod) or each in view.leaving or each in state.evicted_at
 
         def evict(task: EvictionTask, candidate: EvictionCandidate) -> bool:
             return view.permits(eviction_id(candidate.pod), past_budget=task.past_budget)

@@ -196,7 +196,7 @@ class NodeAgent:
         return (PeriodicCollector("recording", self.settings.interval, record),)
 
     def _looking(self, known: bool) -> tuple[PeriodicCollector, ...]:
-        """Return what looks for kubelet's driver until it is known."""
+        """Return the part that looks for kubelet's driver until it is known."""
         if known:
             return ()
         settings = self.settings

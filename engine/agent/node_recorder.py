@@ -161,7 +161,9 @@ def _time(now: int) -> str:
 
 
 def _content(item: Mapping[str, Any] | None) -> Any:
-    """Return what of an object matters to strategies: not its version, and not the times of a Node's conditions."""
+    """Return the parts of an object that matter to strategies: all but its version and the times of a Node's
+    conditions.
+    """
     if item is None:
         return None
     metadata = item.get("metadata") or {}

@@ -28,7 +28,7 @@ _TYPE: Final = Type("koordinator.NodeSLO")
 
 
 def running_reads(registry: Registry, gates: Mapping[str, bool], enable: Iterable[str] = ()) -> tuple[Read, ...] | None:
-    """Return what the QoS plugins read that would run; None where none would.
+    """Return the reads of the QoS plugins that would run; None where none would.
 
     Raises:
         PolicyError: a plugin cannot be activated, or a gate is unknown.

@@ -46,7 +46,7 @@ class Proposal:
 def proposals(
     text: PolicyText, offset: int, shared: Mapping[str, YamlNode], extensions: tuple[Function, ...] = (),
 ) -> tuple[Proposal, ...]:
-    """Return what may stand at an offset instead of the word that ends there, sorted by label.
+    """Return the words that may stand at an offset instead of the one that ends there, sorted by label.
 
     `shared` are PolicyParams documents by name.
     """
@@ -119,7 +119,7 @@ def type_text(declared: Mapping[str, Any]) -> str:
 
 
 def _names(seen: Environment, before: str) -> Iterator[Proposal]:
-    """Yield what may follow the text of an expression."""
+    """Yield the words that may follow the text of an expression."""
     word = _WORD.search(before)
     before = before[:word.start()] if word is not None else before
     seen = with_locals(seen, before)

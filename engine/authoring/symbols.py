@@ -99,7 +99,7 @@ def _declared(document: YamlNode, holder: str) -> Iterator[tuple[str, Span]]:
 
 
 def _reads(node: YamlNode) -> Iterator[tuple[str, str, Span]]:
-    """Yield what an expression reads of the holders: holder, name, and the place of the name in the expression."""
+    """Yield the reads of an expression from the holders: holder, name, and the place of the name in the expression."""
     try:
         waiting: list[Expr] = [parse(node.part)]
     except PolicyError:

@@ -57,10 +57,10 @@ def run_helper(name: str, registry: str) -> str | None:
     except UnicodeDecodeError:
         raise BundleFault(f"the credential helper `{command}` prints no text", code="login") from None
     if ended.returncode:
-        said = (ended.stdout + ended.stderr).strip()
-        if "credentials not found" in said:
+        output = (ended.stdout + ended.stderr).strip()
+        if "credentials not found" in output:
             return None
-        raise BundleFault(f"the credential helper `{command}` fails: {said[:300]}", "run `docker login` again",
+        raise BundleFault(f"the credential helper `{command}` fails: {output[:300]}", "run `docker login` again",
                           code="login")
     return ended.stdout
 

@@ -105,7 +105,7 @@ class RegistryClient:
         return answer.content
 
     def referrers(self, digest: str) -> bytes | None:
-        """Return the index of what refers to a manifest; None if there is none. Raises `BundleFault`."""
+        """Return the index of the manifests that refer to a manifest; None if there is none. Raises `BundleFault`."""
         answer = self._request("GET", f"/referrers/{digest}", accept=INDEX, limit=LARGEST_MANIFEST)
         if answer.status != 200:  # registries before version 1.1 of the specification have a tag instead
             answer = self._request("GET", f"/manifests/{digest.replace(':', '-')}", accept=INDEX,
@@ -346,13 +346,13 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _reason(answer: _Answer) -> str:
-    """Return what an answer says about an error, as the end of a message."""
+    """Return the error messages of an answer, as the end of a message."""
     try:
         errors: Any = json.loads(answer.content)["errors"]
-        said = "; ".join(str(each.get("message") or each["code"]) for each in errors[:3])
+        messages = "; ".join(str(each.get("message") or each["code"]) for each in errors[:3])
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError):
         return ""
-    return f", {said[:300]}" if said else ""
+    return f", {messages[:300]}" if messages else ""
 
 
 def _retry_after(headers: Message) -> float:

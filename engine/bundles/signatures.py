@@ -25,7 +25,7 @@ _UNREADABLE: Final = (ValueError, RecursionError, KeyError, TypeError, IndexErro
 
 
 def payload_of(reference: BundleReference, digest: str) -> bytes:
-    """Return what is signed of a manifest."""
+    """Return the signed text about a manifest."""
     return json.dumps({
         "critical": {"identity": {"docker-reference": reference.name}, "image": {"docker-manifest-digest": digest},
                      "type": _TYPE},

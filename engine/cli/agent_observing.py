@@ -66,7 +66,7 @@ class Observed:
             self.kubelet_requests = self._decisions.asked_kubelet
 
     def recorder(self, host: Callable[[], Host]) -> NodeRecorder | None:
-        """Return what writes the recording that `--record` names, if it does."""
+        """Return the recorder of the file that `--record` names; None without it."""
         if self._options.record is None:
             return None
         from koordpolicy.engine.agent.node_recorder import NodeRecorder
@@ -82,7 +82,7 @@ class Observed:
     def parts(
         self, agent: NodeAgent, reloader: Reloader,
     ) -> Iterable[tuple[Callable[[], object], Callable[[], object]]]:
-        """Yield what begins and ends with the agent."""
+        """Yield the parts that begin and end with the agent."""
         if self._log is not None:
             yield _nothing, self._log.flush
         if self._recorder is not None:
@@ -116,7 +116,7 @@ def check_serving(options: argparse.Namespace) -> None:
 
 
 def _access_of(options: argparse.Namespace) -> DelegatedAccess | None:
-    """Return who decides about requests; nothing is imported unless the options ask for it."""
+    """Return the access control of requests; nothing is imported unless the options require it."""
     if not delegation.protects(options):
         return delegation.access_of(options)
     from koordpolicy.engine.client.kubeconfig import load_connection

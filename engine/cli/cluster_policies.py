@@ -64,7 +64,7 @@ def follower_of(sources: Iterable[ApiSource], context: str | None) -> PolicyFoll
 
 
 def listed(paths: Iterable[str | Path], context: str | None) -> Mapping[str, Version]:
-    """Return what an API server has of the sources that these values name, by value; reads them once.
+    """Return the versions that an API server has of the sources in these values, by value; reads them once.
 
     Raises:
         Stop: a value is not usable.

@@ -76,7 +76,9 @@ class Completions:
 
 
 def candidates(words: Sequence[str]) -> Completions:
-    """Return what may stand in place of the last of `words`, which may be empty or the beginning of a word."""
+    """Return the words that may stand in place of the last of `words`, which may be empty or the beginning of a
+    word.
+    """
     from . import COMMANDS, command_line
 
     *before, last = words

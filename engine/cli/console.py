@@ -173,7 +173,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _monitor(options: argparse.Namespace) -> ServerMonitor | None:
-    """Return what polls the servers of `--endpoints`; None without any."""
+    """Return the monitor of the servers of `--endpoints`; None without any."""
     if not options.endpoints:
         refuse_given(options, ("endpoints_interval", *(() if options.agents else _OF_CALLS)),
                      "goes with `--endpoints`")
@@ -280,7 +280,7 @@ def _changes(options: argparse.Namespace, guard: Guard) -> ChangeRoutes | None:
 
 
 def _users(options: argparse.Namespace) -> Users | None:
-    """Return who knows the users; None if no token is needed."""
+    """Return the authenticator of users; None if no token is needed."""
     from koordpolicy.engine.console.users import ClusterUsers, UserTokens
 
     if options.authentication_kubeconfig is not None:

@@ -57,9 +57,10 @@ def protects(options: argparse.Namespace) -> bool:
 def access_of(
     options: argparse.Namespace, connect: Callable[[], Connection] | None = None,
 ) -> DelegatedAccess | None:
-    """Return who decides about requests; None if nobody does.
+    """Return the access control of requests; None if the server does not authenticate its readers.
 
-    `connect` is the way to the API server without `--authentication-kubeconfig`: with None nobody decides then.
+    `connect` is the way to the API server without `--authentication-kubeconfig`: if that is None as well, so is the
+    result.
 
     Raises:
         Stop: the options contradict each other, or there is no such kubeconfig.

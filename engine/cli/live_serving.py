@@ -61,7 +61,7 @@ class LiveServing:
         self._tls, self._token = tls_of(options, certificates_optional=True), admin_token_of(options)
 
     def access(self) -> Access | None:
-        """Return who may read metrics and configuration; None if everybody may."""
+        """Return the access control of metrics and configuration; None if everybody may read them."""
         return delegation.access_of(self._options, self.connect) if delegation.protects(self._options) else None
 
     def run(self, process: LiveProcess, endpoints: OperationEndpoints, *, name: str, grace_s: float) -> None:

@@ -92,7 +92,7 @@ def warn_of_proofs(outcomes: Iterable[EvictionOutcome]) -> None:
 
 
 def how_to_prove(option: str, policies: str) -> str:
-    """Return what to say where evictions should have been proved, and no scheduler is known.
+    """Return the message for evictions that should have been proved where no scheduler is known.
 
     `option` takes the file of its profiles, `policies` says where SchedulerPlugins are named.
     """

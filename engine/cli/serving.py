@@ -29,7 +29,7 @@ OPTIONS: Final = ("bind", "tls_cert", "tls_key", "client_ca", "health_bind", "ad
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, server: str = "") -> None:
-    """Declare the options; `server` is what listens, if it is no scheduler and no extender."""
+    """Declare the options; `server` names the server, if it is neither a scheduler nor an extender."""
     which = server.capitalize() or "An extender, and a scheduler of a live cluster,"
     group = parser.add_argument_group(
         "serving", f"{which} {'answers' if server else 'answer'} /healthz, /livez, /readyz, /metrics, /configz "

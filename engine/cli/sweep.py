@@ -278,7 +278,7 @@ def _json(swept: Swept, space: _AnySpace) -> dict[str, Any]:
     return {
         "axes": {axis.name: list(axis.values) for axis in space.axes},
         "experiments": [{**each.point, **each.outcome.to_json()} for each in swept.finished],
-        "finishedBefore": swept.kept,
+        "finishedBefore": swept.finished_before,
         "failed": [{"experiment": dict(point), "message": message} for point, message in swept.failed],
     }
 
@@ -306,7 +306,7 @@ def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
         where = f" (column `errors` of `{options.out}`)" if options.out is not None else ""
         warn(f"warning: plugins or expressions failed in {counted(faulty, 'experiment')}{where}: "
              f"`koord-policy {command}` says what")
-    before = f", {swept.kept} of them in an earlier run" if swept.kept else ""
+    before = f", {swept.finished_before} of them in an earlier run" if swept.finished_before else ""
     count = len(swept.finished)
     are = "experiment is" if count == 1 else "experiments are"
     write(f"\n{count:,} {are} finished{before}" + "".join(_written_files(options)))

@@ -50,7 +50,7 @@ class Evictee:
 
     @classmethod
     def of(cls, pod: Mapping[str, Any], budgets: Iterable[str] | None = None) -> Evictee:
-        """Return what back-offs know of a pod, given as the API has it; pods of one controller are a workload."""
+        """Return the keys of a pod, given as the API has it, for back-offs; pods of one controller are a workload."""
         metadata = pod.get("metadata") or {}
         uid = str(metadata.get("uid") or "")
         owners: Iterable[Mapping[str, Any]] = metadata.get("ownerReferences") or ()
@@ -107,7 +107,7 @@ class EvictionBackoff:
         return frozenset((*self._pending, *self._leaving))
 
     def pause(self, now: float) -> Hold | None:
-        """Return what holds every eviction back, or None."""
+        """Return the back-off that delays every eviction, or None."""
         return self._everyone if now < self._everyone.until else None
 
     def refusals(self, now: float) -> Mapping[str, Hold]:
@@ -132,7 +132,7 @@ class EvictionBackoff:
         return hold
 
     def hold(self, pod: Evictee, now: float) -> Hold | None:
-        """Return what holds the pod back, whatever it is, or None; that it leaves is none."""
+        """Return the back-off that delays the eviction of the pod, of any kind, or None; a pod that leaves has none."""
         refusal = self._pods.get(pod.uid)
         if refusal is not None and now < refusal.until:
             return refusal

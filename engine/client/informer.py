@@ -534,7 +534,7 @@ class Informer:
                     yield added
 
     def _head(self, raw: msgspec.Raw) -> HeadMetadata | None:
-        """Return what identifies an object; None, which is logged, for one that has nothing that does."""
+        """Return the key of an object; None, which is logged, for an object without one."""
         try:
             return HEADS.decode(raw).metadata
         except (ValueError, RecursionError) as error:

@@ -17,7 +17,7 @@ class Permission:
     verbs: tuple[str, ...]
     reason: str
     name: str = ""
-    """The only object that it is for; empty for all."""
+    """The only object that it covers; empty for all."""
 
 
 REVIEWS: Final = (

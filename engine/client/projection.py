@@ -53,7 +53,7 @@ class Projection:
         return item
 
     def decode_but_parts(self, raw: msgspec.Raw | bytes) -> dict[str, Any]:
-        """Return what `decode` does, but with some fields that many objects share as `msgspec.Raw`."""
+        """Return the result of `decode`, but with some fields that many objects share as `msgspec.Raw`."""
         return self.decode(raw) if self.fields is None else _decoder_but_parts(self.fields)(raw)
 
     def covers(self, other: Projection) -> bool:

@@ -371,7 +371,7 @@ def _fewest(held: Mapping[str, int], amount: int) -> tuple[str, ...]:
 
 
 def uncordon_edit(node: Json) -> Edit:
-    """Return the edit that uncordons a node: it removes `unschedulable` and the taint of that."""
+    """Return the edit that uncordons a node: it removes `unschedulable` and its taint."""
     spec = node.get("spec") or {}
     taints = [each for each in spec.get("taints") or () if each.get("key") != "node.kubernetes.io/unschedulable"]
     changed = {**node, "spec": {**{key: value for key, value in spec.items() if key not in ("unschedulable", "taints")},

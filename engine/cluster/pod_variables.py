@@ -37,7 +37,7 @@ def pod_values(pod: PodInfo) -> Mapping[str, Any]:
 
 
 def is_of_shape(path: Path) -> bool:
-    """Return whether all pods of one `PodInfo.shape` have the same at a path of these variables."""
+    """Return whether all pods of one `PodInfo.shape` have the same value at a path of these variables."""
     match path:
         case ("requests" | "limits", *_) | ("pod", "spec", *_):
             return True

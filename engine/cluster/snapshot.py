@@ -172,7 +172,7 @@ class Snapshot:
         return overlay
 
     def inherited(self, key: Hashable) -> tuple[Any, frozenset[int]] | None:
-        """Return what the overlay below this one, or one further below, has in its cache, with the rows that changed
+        """Return the value in the cache of the nearest overlay below this one that has it, with the rows that changed
         since; None if none has it, or too many rows changed. For values that can be copied and refreshed for rows.
         """
         return self._inherited.get(key)

@@ -144,7 +144,7 @@ class ShapeEvaluation:
     reading: FieldReads
     faults: Faults
     causes: Causes = field(default_factory=Causes)
-    _said: dict[str, _ScoreSums] = field(default_factory=dict)
+    _sums: dict[str, _ScoreSums] = field(default_factory=dict)
     _columns: dict[bytes, NDArray[Any]] = field(default_factory=dict)
 
     def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[tuple[PodShape, ...], tuple[Misfit, ...]]:
@@ -209,14 +209,14 @@ class ShapeEvaluation:
         self.faults.add_verdict(verdict)
         for step in verdict.scores:
             values = step.scores.values[passed].astype(np.int64)
-            said = self._said.setdefault(step.plugin, _ScoreSums(step.weight, step.enforcement, low=HIGHEST_SCORE))
+            sums = self._sums.setdefault(step.plugin, _ScoreSums(step.weight, step.enforcement, low=HIGHEST_SCORE))
             low, high = int(values.min()), int(values.max())
-            said.sum += int(values.sum())
-            said.count += len(values)
-            said.low, said.high = min(said.low, low), max(said.high, high)
+            sums.sum += int(values.sum())
+            sums.count += len(values)
+            sums.low, sums.high = min(sums.low, low), max(sums.high, high)
             if len(values) > 1:
-                said.shapes += 1
-                said.constant += low == high
+                sums.shapes += 1
+                sums.constant += low == high
         assert verdict.totals is not None
         return verdict.totals
 
@@ -246,7 +246,7 @@ class ShapeEvaluation:
     def scorers(self) -> tuple[Scorer, ...]:
         """Return the scores of the scorers, in their order."""
         return tuple(
-            Scorer(name, said.weight, said.enforcement, said.sum / said.count, said.low, said.high, said.shapes,
-                   said.constant)
-            for name, said in self._said.items()
+            Scorer(name, sums.weight, sums.enforcement, sums.sum / sums.count, sums.low, sums.high, sums.shapes,
+                   sums.constant)
+            for name, sums in self._sums.items()
         )

@@ -138,7 +138,7 @@ def qos_rounds(
 def explain_node(
     registry: Registry, snapshot: Snapshot, node: str, *, gates: Mapping[str, bool] | None = None,
 ) -> Finding:
-    """Return what each QoS plugin finds on a node in such a cycle, with the distances of its thresholds.
+    """Return the findings of each QoS plugin on a node in such a cycle, with the distances of its thresholds.
 
     Raises:
         KeyError: there is no such node, or it has no current metric.

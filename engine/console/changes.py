@@ -77,9 +77,10 @@ class ChangeableServers:
     words: tuple[str, ...]
     """Addresses as `addresses_of` takes them."""
     reader: Callable[[], Caller]
-    """Returns what reads their status, with the token of now; raises as `changer`."""
+    """Returns a reader of their status, with the present token; raises as `changer`."""
     changer: Callable[[], Caller]
-    """Returns what changes them, with the token of their `--admin-token-file`; raises `OSError` or `ValueError`."""
+    """Returns a client that changes them, with the token of their `--admin-token-file`; raises `OSError` or
+    `ValueError`."""
 
 
 class _Callers(NamedTuple):

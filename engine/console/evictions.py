@@ -50,7 +50,7 @@ def _run(state: ConsoleState) -> DryCycle:
 
 
 def evictions_view(state: ConsoleState) -> EvictionsView:
-    """Return what a cycle would evict now, and why other candidates stay.
+    """Return the pods that a cycle would evict now, and the reasons why other candidates stay.
 
     Raises:
         PolicyError: the plugins of the descheduler's configuration cannot be made.

@@ -107,7 +107,7 @@ def pod_line(pod: PodInfo) -> PodLine:
 
 
 def opinion_of(verdict: Verdict, row: int) -> Opinion:
-    """Return what the plugins say about a pod on a node."""
+    """Return the result of the plugins about a pod on a node."""
     if verdict.refusal is not None:
         plugin, _, refusal = verdict.refusal
         return Opinion(pod=verdict.pod.key, passed=False, plugin=plugin, rule=refusal.rule,

@@ -54,7 +54,7 @@ _WHOLE_POD: Final = "the pod"
 
 
 def check_draft(policies: PolicySet, text: str, file: str = "") -> CheckView:
-    """Return what compiler and linter find in a draft beside the policies that it does not replace.
+    """Return the findings of compiler and linter in a draft, beside the policies that it does not replace.
 
     `file` is the policy file that it was opened from, and that it replaces; empty for a new one.
     """
@@ -121,7 +121,7 @@ def check_effect(state: ConsoleState, text: str, budgets: Mapping[str, str], fil
 
 def effect_of(state: ConsoleState, text: str, budgets: Mapping[str, str], file: str = "", *,
               progress: Callable[[float], None] = lambda _: None) -> EffectView:
-    """Return what a draft would change in the cluster.
+    """Return the changes that a draft would make in the cluster.
 
     `budgets` are texts such as `1%` by the names of `comparison.difference.BUDGETS`. `progress` is called with the part
     that is done, from 0 to 1.
@@ -256,7 +256,7 @@ def _program_of(compiled: Compiled, source: Source) -> Program | None:
 
 
 def _verdicts(state: ConsoleState, pod: PodInfo, compiled: Sequence[CompiledScheduler]) -> Verdicts | None:
-    """Return what the draft's SchedulerPlugins say about a pod; None if there are none."""
+    """Return the result of the draft's SchedulerPlugins for a pod; None if there are none."""
     if not compiled:
         return None
     snapshot, cycle_state = state.snapshot, CycleState()

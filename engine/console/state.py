@@ -141,7 +141,7 @@ class ConsoleState:
         return self._pending
 
     def derived(self, name: str, make: Callable[[], T]) -> T:
-        """Return what a view computes of the whole state, under a name of its own; cached until `forget`."""
+        """Return the value that a view computes from the whole state under its own name; cached until `forget`."""
         if name not in self._derived:
             self._derived[name] = make()
         found: T = self._derived[name]
@@ -154,7 +154,7 @@ class ConsoleState:
         self.forget()
 
     def fork(self) -> Callable[[], ConsoleState]:
-        """Return what makes an independent state of the same policies, and of the cluster as it is now.
+        """Return a function that makes an independent state of the same policies and of the present cluster.
 
         Another thread may call it, uses the state, and closes it; what is not called holds nothing open.
         """

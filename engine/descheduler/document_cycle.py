@@ -253,7 +253,9 @@ class DocumentCycle:
     def _said_of(
         self, state: NodeState, evictor: Evictor, rule: str, programs: Iterable[Program], evaluate_: Callable[[], T],
     ) -> T | None:
-        """Return what programs say of a node; None, and a note, if they failed or read a metric that it lacks."""
+        """Return the results of programs for a node; None, and a note, if they failed or read a metric that it
+        lacks.
+        """
         if not self.snapshot.is_fresh(state.row) and any(
             path[0] in _MEASURED for program in programs for path in program.checked.reads
         ):
@@ -312,7 +314,7 @@ class DocumentCycle:
                              lambda: amounts_of_target(program, self.of_node(state)))
 
     def place(self, state: NodeState, pod: PodInfo, targets: Targets, evictor: Evictor) -> Amounts | Refusal:
-        """Return what a pod takes of the room that the targets share, or why it stays.
+        """Return the amounts that a pod takes from the room that the targets share, or the reason why it stays.
 
         Without such a room it is reserved on the first target that takes the pod, and a target that becomes too full is
         dropped. The reservation stays even if the pod is not evicted in the end, to be safe.

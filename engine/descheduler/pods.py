@@ -154,7 +154,7 @@ def _cost(pod: PodInfo, annotation: str) -> int:
 
 
 def placement_of(pod: PodInfo) -> tuple[Any, Any, Any]:
-    """Return what restricts a pod's nodes: tolerations, node selector, required node affinity."""
+    """Return the restrictions of a pod's nodes: tolerations, node selector, required node affinity."""
     spec = pod.object["spec"]
     affinity = spec.get("affinity")
     required = None
@@ -234,7 +234,7 @@ class NodeFit:
         return self.admits(pod, row) and self._has_room(pod, row, reserved)
 
     def fitting(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """Return for each row what `fits` says without reserved resources."""
+        """Return the result of `fits` for each row, without reserved resources."""
         snapshot, found = self._snapshot, self.admitted(pod).copy()
         for name, amount in pod.requests.items():
             found &= amount <= snapshot.allocatable(name) - snapshot.requested(name)
@@ -257,7 +257,7 @@ class NodeFit:
         return Destinations(self, rows)
 
     def strict_rows(self, pod: PodInfo, rows: NDArray[np.intp], *, of_any_name: bool = False) -> Iterator[int]:
-        """Yield the rows whose nodes take the pod, as `fits_strictly` says of a node that it is not on.
+        """Yield the rows whose nodes take the pod, by the rules of `fits_strictly` for a node that it is not on.
 
         With `of_any_name` they take all pods of its template: its anti-affinity means no pod there, also not one of its
         own name.
@@ -280,7 +280,7 @@ class NodeFit:
         return fitting
 
     def admitted(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """Return for each row what `admits` says. Read-only."""
+        """Return the result of `admits` for each row. Read-only."""
         key = placement_key(pod)
         found = self._admitted.get(key)
         if found is None:
@@ -332,7 +332,7 @@ class NodeFit:
         return found
 
     def _repels(self, pod: PodInfo, row: int, name: str) -> bool:
-        """Return whether a pod of the node with another name than this is one that the pod avoids."""
+        """Return whether the node has a pod, of another name than this one, that the pod avoids."""
         affinity = ((pod.object.get("spec") or {}).get("affinity") or {}).get("podAntiAffinity")
         if not affinity:
             return False
@@ -351,7 +351,7 @@ class NodeFit:
 
 
 class Destinations:
-    """Nodes that pods may move to; what is found for a pod holds for all pods of its template, where it can."""
+    """Nodes that pods may move to; a result for one pod is used for all pods of its template, where possible."""
 
     def __init__(self, fit: NodeFit, rows: NDArray[np.intp]) -> None:
         self._fit = fit

@@ -38,7 +38,7 @@ class TargetsRoom:
             self._left[name] -= amount
 
     def amounts_of_pod(self, program: Program, bindings: Mapping[str, object]) -> dict[str, float]:
-        """Return what a pod takes of each name; 0 for names that its map lacks.
+        """Return the amounts that a pod takes, by name; 0 for names that its map lacks.
 
         Raises:
             EvaluationError: the expression failed, or an amount is not finite, or less than 0.
@@ -53,7 +53,7 @@ class TargetsRoom:
 
 
 def amounts_of_target(program: Program, bindings: Mapping[str, object]) -> dict[str, float]:
-    """Return what a target adds to the room, by name.
+    """Return the amounts that a target adds to the room, by name.
 
     Raises:
         EvaluationError: the expression failed, or an amount is not finite.

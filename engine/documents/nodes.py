@@ -155,11 +155,11 @@ def decode(name: str, data: bytes, *, limit: int = LARGEST_FILE) -> Source:
     text = ""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for first in range(0, len(data), _PIECE):
-        kept = len(decoder.getstate()[0])
+        buffered = len(decoder.getstate()[0])
         try:
             piece = decoder.decode(data[first:first + _PIECE], final=first + _PIECE >= len(data))
         except UnicodeDecodeError as error:
-            start = first - kept + error.start
+            start = first - buffered + error.start
             before = data[:start].decode("utf-8")
             source = Source(name, before + data[start:][:200].decode("utf-8", "replace"))
             raise PolicyError([Problem(

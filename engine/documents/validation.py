@@ -429,7 +429,7 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
 
 
 def _added(name: str, declared: Mapping[str, Any]) -> str:
-    """Return what to write for a field that is missing."""
+    """Return the advice for a missing field."""
     examples, values = declared.get("examples"), declared.get("enum")
     if examples and isinstance(examples[0], str):
         return f"for example `{name}: {examples[0]}`"

@@ -45,7 +45,7 @@ class Swept:
 
     finished: tuple[Finished, ...]
     failed: tuple[tuple[Point, str], ...]
-    kept: int
+    finished_before: int
     """The number of experiments that an earlier run had finished."""
 
 
@@ -65,8 +65,8 @@ def sweep(
     found: dict[str, ExperimentOutcome] = {}
     if journal is not None:
         found = {key: journal.finished[key] for key in keys if key in journal.finished}
-    kept = len(found)
-    progress(kept)
+    finished_before = len(found)
+    progress(finished_before)
     by_task = {id(task): (key, point, task) for task, key, point in (
         (space.task(point), key, point) for key, point in zip(keys, points, strict=True) if key not in found)}
     failed: dict[str, str] = {}
@@ -82,5 +82,5 @@ def sweep(
     pairs: Mapping[str, Point] = dict(zip(keys, points, strict=True))
     return Swept(
         tuple(Finished(point, found[key]) for key, point in pairs.items() if key in found),
-        tuple((point, failed[key]) for key, point in pairs.items() if key in failed), kept,
+        tuple((point, failed[key]) for key, point in pairs.items() if key in failed), finished_before,
     )

@@ -91,7 +91,7 @@ class Fields:
         return Projection(self)
 
     def missing(self, read: Read) -> tuple[str, ...]:
-        """Return what the read needs and these fields lack: `Namespace` or `Pod.spec.volumes`, sorted."""
+        """Return the fields of the read that these lack: `Namespace` or `Pod.spec.volumes`, sorted."""
         if self.kinds is None:
             return ()
         if read.kind not in self.kinds:

@@ -33,7 +33,7 @@ def expression_edits(node: YamlNode) -> Iterator[Replacement]:
     tokens = tokenize(part.text)
     gaps = [*gaps_of(tokens)]
     before = 0
-    for token, wanted in zip(tokens, gaps, strict=True):
+    for token, standard in zip(tokens, gaps, strict=True):
         start, end = offsets[before], offsets[token.start]
         is_first, before = before == 0, token.end
         found = text[start:end]
@@ -42,10 +42,10 @@ def expression_edits(node: YamlNode) -> Iterator[Replacement]:
         if is_first or token.kind == "end":
             if found and _BLANKS.issuperset(found) and _removable(node, is_first=is_first):
                 yield Replacement(start, end, "")
-        elif found != wanted and _BLANKS.issuperset(found):
+        elif found != standard and _BLANKS.issuperset(found):
             # A plain scalar must not contain `: `, and `://` of a comment is no part of the gap.
             if not (node.style == "" and part.text[token.start - len(found) - 1] == ":"):
-                yield Replacement(start, end, wanted)
+                yield Replacement(start, end, standard)
         elif node.style == "|" and "\n" in found and found.strip() == "":
             trailing = len(found) - len(found.lstrip(" \t"))
             if trailing:

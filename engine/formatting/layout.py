@@ -109,8 +109,8 @@ class _Layout:
             if self.text[line:start] != " " * new:
                 yield Replacement(line, start, " " * new)
             self.shift = new - column
-        elif (wanted := self.inline(kind)) != self.text[self.end:start]:
-            yield Replacement(self.end, start, wanted)
+        elif (standard := self.inline(kind)) != self.text[self.end:start]:
+            yield Replacement(self.end, start, standard)
         if kind in _OPENING:
             if self.flow == 0:
                 self.flow_shift = self.shift
@@ -169,28 +169,28 @@ class _Layout:
                     yield blank._replace(text="\n" if begun else "")
                     blank = None
                 lead = len(text[position:end]) - len(text[position:end].lstrip(" \t"))
-                wanted = f"{' ' * self.comment_column(lead, following)}{comment}\n"
-                if wanted != text[position:end]:
-                    yield Replacement(position, end, wanted)
+                standard = f"{' ' * self.comment_column(lead, following)}{comment}\n"
+                if standard != text[position:end]:
+                    yield Replacement(position, end, standard)
                 begun = True
             else:
                 blank = Replacement(position if blank is None else blank.start, end, "")
             position = end
         if blank is not None:
             ends = following.old < 0
-            wanted = "\n" if begun and not ends else ""
-            if text[blank.start:blank.end] != wanted:
-                yield blank._replace(text=wanted)
+            standard = "\n" if begun and not ends else ""
+            if text[blank.start:blank.end] != standard:
+                yield blank._replace(text=standard)
 
     def rest(self, start: int, rest: str, *, at_end: bool) -> Iterator[Replacement]:
         """Yield the edits of the text behind the last token of a line: blanks and a comment."""
         comment = rest.lstrip(" \t")
         lead = rest[:len(rest) - len(comment)]
-        wanted = ("  " if "\t" in lead else lead) + comment.rstrip(" \t") if comment else ""
+        standard = ("  " if "\t" in lead else lead) + comment.rstrip(" \t") if comment else ""
         if at_end:
-            wanted += "\n"
-        if wanted != rest:
-            yield Replacement(start, start + len(rest), wanted)
+            standard += "\n"
+        if standard != rest:
+            yield Replacement(start, start + len(rest), standard)
 
     def comment_column(self, column: int, following: _Line) -> int:
         """Return the new column of a comment that has its own line: that of what it stands with."""
@@ -230,10 +230,10 @@ class _Layout:
             if number > last and not keeps:
                 break
             stripped = each.lstrip(" ")
-            wanted = " " * (new + len(each) - len(stripped) - old) if stripped or len(each) > old else ""
+            standard = " " * (new + len(each) - len(stripped) - old) if stripped or len(each) > old else ""
             lead = len(each) - len(stripped)
-            if each[:lead] != wanted:
-                yield Replacement(position, position + lead, wanted)
+            if each[:lead] != standard:
+                yield Replacement(position, position + lead, standard)
             position = min(position + len(each) + 1, len(text))
         self.end = position
         # Of a text without a last line break, adding one would add it to the value.
@@ -250,9 +250,9 @@ class _Layout:
             line = text[position:end if following < 0 else following]
             content = line.lstrip(" \t")
             column = len(line) - len(content)
-            wanted = " " * max(0, column + shift) if content else ""
-            if line[:column] != wanted:
-                yield Replacement(position, position + column, wanted)
+            standard = " " * max(0, column + shift) if content else ""
+            if line[:column] != standard:
+                yield Replacement(position, position + column, standard)
             position = following + 1
         if is_plain:
             for match in re.finditer(r"(?<=[^ \t\n])[ \t]+(?=\n)", text[start:end]):

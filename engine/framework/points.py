@@ -79,9 +79,10 @@ class Enforcement(enum.Enum):
 
 
 class Proof(enum.Enum):
-    """The effect of the proof of an eviction: one that does not help is not made, or made with a warning, or made.
+    """The effect of the proof of an eviction: an eviction that does not help is not made, is made with a warning, or is
+    made.
 
-    With each of them the report has the proof, where the profiles of the pod's scheduler are known.
+    The report has the proof in all three cases, if the profiles of the pod's scheduler are known.
     """
 
     ENFORCE = "Enforce"
@@ -202,7 +203,8 @@ class CacheKey(NamedTuple):
     stable_until: frozenset[Path] | None = None
     """All pods of one shape have this key until a node changes at one of these paths; for keys that depend on nodes."""
     refusal: Refusal | None = None
-    """The refusal of each row that the filter refuses without an error, but for its values; None if rows may differ."""
+    """The one refusal of all rows that the filter refuses without an error, without `values`; None if they may
+    differ."""
     score: int | None = None
     """The score of every node (0..100): the scorer is not called then. None if nodes may differ."""
 

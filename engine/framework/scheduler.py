@@ -220,7 +220,7 @@ class Cacheable(Protocol):
     """
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
-        """Return what the result for the pod depends on; None if it cannot be cached."""
+        """Return the cache key of the result for the pod; None if it cannot be cached."""
         ...
 
 
@@ -232,7 +232,7 @@ class BeforePreFilter(Protocol):
     """Transforms the pod or the snapshot before the preFilters (Koordinator's PreFilterTransformer)."""
 
     def before_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Changed | Refusal | None:
-        """Return what is changed; a refusal ends the cycle."""
+        """Return the changes; a refusal ends the cycle."""
         ...
 
 
@@ -284,7 +284,7 @@ class BeforeFilter(Protocol):
     def before_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Changed | Refusal | None:
-        """Return what is changed; a refusal ends the cycle."""
+        """Return the changes; a refusal ends the cycle."""
         ...
 
 
@@ -393,7 +393,7 @@ class BeforeScore(Protocol):
     def before_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Changed | Refusal | None:
-        """Return what is changed; a refusal ends the cycle."""
+        """Return the changes; a refusal ends the cycle."""
         ...
 
 

@@ -94,8 +94,8 @@ def parse_selector(text: str) -> Json:
     while position < len(text.rstrip()):
         match = _REQUIREMENT.match(text, position)
         if match is None:
-            wanted = "write a label selector such as `a=b,c!=d,e in (f,g),!h`"
-            raise ValueError(f"`{text}` is malformed from `{text[position:]}` on: {wanted}")
+            advice = "write a label selector such as `a=b,c!=d,e in (f,g),!h`"
+            raise ValueError(f"`{text}` is malformed from `{text[position:]}` on: {advice}")
         position = match.end()
         if match["absent"]:
             found.append({"key": match["lacking"], "operator": "DoesNotExist"})

@@ -118,7 +118,7 @@ def near_priority_class(name: str) -> str:
 
 
 def shadowing(subject: LintSubject) -> Iterator[Violation]:
-    """Find loop variables that hide a variable, or that of a loop around them."""
+    """Find loop variables that hide another variable, also one of an outer loop."""
     for placed, nodes in subject.parts:
         known = placed.checked.environment.variables
         loops = [name for node in nodes if node.__class__ in _LOOPS for name in _variables_of(node)]

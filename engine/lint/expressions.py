@@ -274,7 +274,7 @@ _LONGEST_SPELLED: Final = 40  # characters
 
 
 def window_fault(text: str) -> str:
-    """Return what to write instead of a key of `usage.over` that is no duration: `5m` for `5 minutes`.
+    """Return the correction of a key of `usage.over` that is no duration: `5m` for `5 minutes`.
 
     It is empty for a duration of at least a second, such as `5m`, `300s` and `1h30m`.
     """

@@ -1,7 +1,7 @@
 """Certificates that the manager makes: stored in a Secret, served by all replicas, and known to the API server.
 
-Every replica looks at the Secret each minute, and serves what is in it. The one that leads makes what is due, and
-writes the authorities into `caBundle` of the webhook configurations.
+Every replica looks at the Secret each minute, and serves what is in it. The leader makes the certificates that are due,
+and writes the authorities into `caBundle` of the webhook configurations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KEYS: Final[Mapping[str, str]] = {
 
 
 class CertificateFault(Exception):
-    """Why the certificates could not be read, stored or published; it is tried again."""
+    """The certificates could not be read, stored or published; it is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,9 @@ class CertificateRotation:
         leads: Callable[[], bool], now: Callable[[], datetime] = lambda: datetime.now(UTC),
         check_s: float = CHECK_S, soon_s: float = _SOON_S,
     ) -> None:
-        """`context` is that of the webhooks' listener. Until the Secret is read it has a certificate that nobody knows,
-        so that probes are answered. `leads` says whether this process may write. It checks every `check_s` seconds, and
-        every `soon_s` until there is a certificate.
+        """`context` is that of the webhooks' listener. Until the Secret is read, it has a certificate that no client
+        trusts, so that probes are answered. `leads` says whether this process may write. It checks every `check_s`
+        seconds, and every `soon_s` until there is a certificate.
         """
         self.settings = settings
         self.ready = False
@@ -108,7 +108,7 @@ class CertificateRotation:
                     await self._woken.wait()
 
     async def check(self) -> None:
-        """Serve what is stored; if this process leads, store and publish what is due before.
+        """Serve the stored certificates; the leader first stores and publishes those that are due.
 
         Raises:
             CertificateFault: the API server refused something, or the Secret is of no use to a process that does not
@@ -131,7 +131,7 @@ class CertificateRotation:
         self.ready = True
 
     async def _read(self) -> tuple[Certificates | None, str]:
-        """Return what is stored and the Secret's version; None without certificates, empty without a Secret."""
+        """Return the stored certificates (None without any) and the Secret's version (empty without a Secret)."""
         found = await self._get(self.settings.reference)
         if found is None:
             return None, ""

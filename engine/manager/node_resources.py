@@ -250,7 +250,8 @@ def _zones(pod: PodInfo) -> tuple[int, ...]:
 
 
 def reserved_amounts(node: Mapping[str, Any]) -> dict[str, int]:
-    """Return what is reserved of a node: what kubelet withholds, or the reservation of the annotation if it is more.
+    """Return the reserved amounts of a node: those that kubelet withholds, or the annotation's reservation if it is
+    more.
 
     An annotation that cannot be read reserves nothing.
 

@@ -46,7 +46,7 @@ def server_figures(answer: EndpointAnswer) -> ServerFigures:
 
 
 def troubles(status: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a server, the problems of its policies aside."""
+    """Return the faults of a server, without the problems of its policies."""
     policies, cluster = status.get("policies") or {}, status.get("cluster") or {}
     found = [*policies["warnings"], *(status.get("fault") or ()), *(status.get("trouble") or ())]
     found += [f"{kind} is known as of {view['age']:.0f} s ago: {view['fault']}"

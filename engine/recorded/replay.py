@@ -71,8 +71,8 @@ def thinned(nodes: Iterable[TraceNode], share: float) -> tuple[TraceNode, ...]:
     kinds: dict[tuple[object, ...], list[TraceNode]] = {}
     for node in sorted(nodes, key=lambda each: each.name):
         kinds.setdefault((node.cpu_milli, node.memory_mib, node.gpus, node.model), []).append(node)
-    kept = (each for kind in kinds.values() for each in kind[: math.ceil(len(kind) * share)])
-    return tuple(sorted(kept, key=lambda each: each.name))
+    chosen = (each for kind in kinds.values() for each in kind[: math.ceil(len(kind) * share)])
+    return tuple(sorted(chosen, key=lambda each: each.name))
 
 
 def stretched(recording: ClusterRecording, factor: float) -> ClusterRecording:

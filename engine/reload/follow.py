@@ -107,7 +107,7 @@ class PolicyFollower:
 
 
 def _parts(source: ApiSource) -> list[tuple[ApiResource, str, str | None]]:
-    """Return what a source consists of: resources with their namespace and field selector."""
+    """Return the parts of a source: resources with their namespace and field selector."""
     if isinstance(source, ConfigMapSource):
         return [(_CONFIGMAPS, source.namespace, f"metadata.name={source.name}")]
     return [(resource, "", None) for resource in _KINDS.values()]

@@ -72,7 +72,7 @@ class History:
         self.generations = tuple(replace(record, failed=failed) if record.generation == generation else record
                                  for record in self.generations)
 
-    def find(self, wanted: str = "") -> GenerationRecord:
+    def find(self, generation: str = "") -> GenerationRecord:
         """Return a generation by its number or the beginning of a hash; for an empty string, the one before.
 
         The one before is the newest with another digest that did not fail; if the active one was restored, the one
@@ -82,22 +82,23 @@ class History:
         if not generations:
             raise _refusal("no generation was activated yet")
         *earlier, current = generations
-        if not wanted:
+        if not generation:
             origin = current.generation if current.restored is None else current.restored
             for record in reversed(earlier):
                 if record.generation < origin and record.digest != current.digest and not record.failed:
                     return record
             raise _refusal(f"there is nothing before generation {current.generation} to roll back to")
-        by_number = [record for record in generations if str(record.generation) == wanted]
-        by_hash = [record for record in generations if len(wanted) >= SHORTEST_HASH and (
-            record.digest.startswith(wanted) or any(v.digest.startswith(wanted) for v in record.versions.values()))]
+        by_number = [record for record in generations if str(record.generation) == generation]
+        by_hash = [record for record in generations if len(generation) >= SHORTEST_HASH and (
+            record.digest.startswith(generation)
+            or any(version.digest.startswith(generation) for version in record.versions.values()))]
         found = by_number or by_hash
         if not found:
             records = ", ".join(f"{record.generation} ({record.digest})" for record in generations)
-            raise _refusal(f"no generation `{wanted[:80]}` is kept", f"kept are {records}")
+            raise _refusal(f"no generation `{generation[:80]}` is kept", f"kept are {records}")
         if len({record.digest for record in found}) > 1:
             which = ", ".join(str(record.generation) for record in found)
-            raise _refusal(f"`{wanted[:80]}` may be any of the generations {which}", "name one by its number")
+            raise _refusal(f"`{generation[:80]}` may be any of the generations {which}", "name one by its number")
         if found[-1].digest == current.digest:
             raise _refusal(f"generation {found[-1].generation} is active")
         return found[-1]

@@ -184,19 +184,19 @@ class Reloader:
         """Let the next pass begin at once."""
         self._waker.wake()
 
-    def restore(self, wanted: str = "", *, active: str = "") -> Future[GenerationRecord]:
+    def restore(self, generation: str = "", *, active: str = "") -> Future[GenerationRecord]:
         """Activate an earlier generation in the next pass.
 
-        `wanted` is a number, the beginning of a hash, or empty for the one before (see `History.find`). `active` is
+        `generation` is a number, the beginning of a hash, or empty for the one before (see `History.find`). `active` is
         the digest of the registry that it is meant to replace; empty for any. The current versions of the sources are
         blocked until they are changed. The future yields the active generation, or raises `PolicyError`; then nothing
         is changed.
         """
-        return self._submit(lambda _: self._restore(wanted, active))
+        return self._submit(lambda _: self._restore(generation, active))
 
-    def earlier(self, wanted: str = "") -> GenerationRecord:
+    def earlier(self, generation: str = "") -> GenerationRecord:
         """Return the generation that `restore` would activate; raises `PolicyError` if there is none."""
-        return self._history.find(wanted)
+        return self._history.find(generation)
 
     def publish(self, path: str, files: Mapping[str, bytes], *, over: str = "") -> Future[GenerationRecord]:
         """Replace the files of a source by these and activate them, in the next pass.
@@ -296,12 +296,12 @@ class Reloader:
         self._waker.wake()
         return future
 
-    def _restore(self, wanted: str, active: str) -> GenerationRecord:
+    def _restore(self, generation: str, active: str) -> GenerationRecord:
         current = self._live.registry.digest
         if active and active != current:
             raise PolicyError([Problem(f"`{current}` is active, not `{active[:80]}`: nothing was changed",
                                        code="other-active")])
-        return self._swapper.restore(self._history.find(wanted))
+        return self._swapper.restore(self._history.find(generation))
 
     def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> GenerationRecord:
         source = self._sources.get(path)

@@ -130,9 +130,9 @@ class Startup:
         observed = {file.name: file for file in files_of(
             source.observed for source in self._sources if source.observed is not None)}
         if held:
-            kept = {file.name: file for file in files_of(saved.version for saved in held.values())}
+            saved_files = {file.name: file for file in files_of(saved.version for saved in held.values())}
             try:
-                return self._swapper.build(observed | kept), held
+                return self._swapper.build(observed | saved_files), held
             except PolicyError:
                 pass
         return self._swapper.build(observed), {}

@@ -235,10 +235,10 @@ class Swapper:
         now = self._outcomes.clock()
         for source in self._sources:
             version = record.versions.get(source.path, EMPTY)
-            kept = source.active is not None and source.active.digest == version.digest
+            unchanged = source.active is not None and source.active.digest == version.digest
             restored = replace(
-                source, active=version, active_since=source.active_since if kept else now, last_good=False, mixed=False,
-                problems=(), blocked={}, overdue={})
+                source, active=version, active_since=source.active_since if unchanged else now, last_good=False,
+                mixed=False, problems=(), blocked={}, overdue={})
             if source.desired is not None and source.desired.digest != version.digest:
                 restored = restored.blocking(Problem(
                     f"generation {origin} was brought back, with another version of `{source.path}`",

@@ -287,7 +287,7 @@ class _Reader:
         self._read: dict[_Shape, PodInfo] = {}
 
     def pod(self, pod: TracePod) -> PodInfo:
-        """Return what `PodInfo.of` returns for the pod's object."""
+        """Return the same as `PodInfo.of` for the pod's object."""
         shape = _shape(pod)
         known = self._read.get(shape)
         if known is None:

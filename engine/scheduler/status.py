@@ -13,7 +13,7 @@ from .observe.counters import expressions_of
 
 
 def scheduler_status(scheduler: Scheduler, reloader: Reloader, cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a scheduler decides by: its profiles, policies with their problems, and expressions.
+    """Return the basis of a scheduler's decisions: its profiles, policies with their problems, and expressions.
 
     `cluster` is what is known of the source of the cluster; the kinds that it lacks are added.
     """

@@ -132,12 +132,12 @@ class _Check:
             if cache_key.score is not None:
                 uniform = np.full(len(some), cache_key.score, np.int64)
                 _same(f"the score of {about}", names, some, (uniform, values[some]))
-            said = None if cache_key.vectorized is None else cache_key.vectorized(snapshot, some)
-            if said is not None:
+            vectorized = None if cache_key.vectorized is None else cache_key.vectorized(snapshot, some)
+            if vectorized is not None:
                 kinds = [f"{getattr(each, 'dtype', type(each).__name__)}{list(np.shape(each))}" for each in
-                         (said, values[some])]
+                         (vectorized, values[some])]
                 assert kinds[0] == kinds[1], f"the vectorized result of {about} is {kinds[0]}, not {kinds[1]}"
-                _same(f"the vectorized result of {about}", names, some, (said, values[some]))
+                _same(f"the vectorized result of {about}", names, some, (vectorized, values[some]))
         known = _Known(values, cache_key.paths, snapshot.cluster.stamp(cache_key.paths),
                        None if cache_key.epoch is None else cache_key.epoch(snapshot))
         before = self._known.get((point, cache_key.key))
@@ -181,9 +181,10 @@ def _check_refusal(about: str, refusal: Refusal, names: Sequence[str], answer: A
 
 
 def _same(what: str, names: Sequence[str], rows: Rows, both: tuple[NDArray[Any], NDArray[Any]]) -> None:
-    said, values = both
-    others = np.flatnonzero(said != values)
+    vectorized, values = both
+    others = np.flatnonzero(vectorized != values)
     if len(others):
         at = int(others[0])
         more = f" (and so on {len(others) - 1} more nodes)" if len(others) > 1 else ""
-        raise AssertionError(f"{what} is {said[at]} on {names[int(rows[at])]}, and the plugin says {values[at]}{more}")
+        node = names[int(rows[at])]
+        raise AssertionError(f"{what} is {vectorized[at]} on {node}, and the plugin says {values[at]}{more}")

@@ -52,16 +52,16 @@ def _run_filter(running: RunningCase, plugin: Plugin) -> None:
                        rules_by_name(compiled.criteria, compiled.match_conditions))
     for choice in running.case.eviction:
         running.tally.turn()
-        wanted = f"an error with `{choice.error}`" if choice.error is not None else _choice(
+        expected_choice = f"an error with `{choice.error}`" if choice.error is not None else _choice(
             choice.mode, choice.grace_period_s)
         try:
             chosen = document.choose_eviction(world.pod(choice.subject), snapshot)
             found = _choice(chosen.mode, chosen.grace_period_s)
         except EvaluationError as error:
             is_meant = choice.error is not None and choice.error in error.message
-            found = wanted if is_meant else f"the error `{error.message}`"
-        if found != wanted:
-            running.miss(f"choice for `{choice.subject}`", wanted, found, choice.span)
+            found = expected_choice if is_meant else f"the error `{error.message}`"
+        if found != expected_choice:
+            running.miss(f"choice for `{choice.subject}`", expected_choice, found, choice.span)
 
 
 def _choice(mode: str | None, grace_period_s: int | None) -> str:
@@ -143,9 +143,9 @@ def _check(running: RunningCase, world: World, plugin: Plugin, result: CycleResu
 
 
 def _stops(outcomes: Sequence[EvictionOutcome], world: World) -> str:
-    kept = [f"{world.named(pod)} is stopped by {_stopper(decision)}" for pod, _, decision in outcomes
+    stopped = [f"{world.named(pod)} is stopped by {_stopper(decision)}" for pod, _, decision in outcomes
             if not decision.evicted]
-    return f" ({'; '.join(kept)})" if kept else ""
+    return f" ({'; '.join(stopped)})" if stopped else ""
 
 
 def _stopper(decision: Decision) -> str:

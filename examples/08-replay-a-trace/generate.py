@@ -65,7 +65,7 @@ def text(columns: tuple[str, ...], rows: list[tuple]) -> str:
 
 
 def files() -> dict[str, str]:
-    """Return what is written, by name."""
+    """Return the contents of the files, by name."""
     return {
         "nodes.csv": text(("sn", "cpu_milli", "memory_mib", "gpu", "model"), nodes()),
         "pods.csv": text((

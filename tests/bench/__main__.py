@@ -58,7 +58,7 @@ def row(figure: Figure) -> str:
 
 
 def machine() -> dict[str, object]:
-    """Return what the figures depend on, as far as the interpreter knows."""
+    """Return the facts of the machine that the figures depend on, as far as the interpreter knows."""
     return {"python": platform.python_version(), "system": platform.platform(), "processors": os.cpu_count()}
 
 

@@ -154,7 +154,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def called(program: Program, values: Mapping[str, object]) -> Callable[[], object]:
-    """Return what evaluates a program over one or two variables by row."""
+    """Return a function that evaluates a program over one or two variables by row."""
     call = program.call
     arguments = [values[name] for name in program.variables]
     if len(arguments) == 1:
@@ -195,7 +195,8 @@ def _columns(content: Mapping[str, Any]) -> Iterator[Figure]:
 def _decisions(
     program: Program, frame: RowFrame, pod: Mapping[str, Any], texts: bool,
 ) -> Callable[[], object]:
-    """Return what decides about one more pod: its requests are its own, with `texts` so are its labels and the like."""
+    """Return a function that decides about one more pod: its requests are its own, with `texts` so are its labels and
+    the like."""
     number = 0
 
     def decide() -> object:
@@ -249,7 +250,8 @@ def _one_node_changed() -> Iterator[Figure]:
 
 
 def _again(program: Program, cluster: Cluster, labels: bool) -> Callable[[], object]:
-    """Return what changes a node and asks again; the time of the change itself, equal for all sizes, is part of it."""
+    """Return a function that changes a node and evaluates again; the time of the change itself, equal for all sizes, is
+    part of it."""
     number = 0
     requests = {"cpu": 1000, "memory": 2**30}
 

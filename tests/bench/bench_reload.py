@@ -130,7 +130,7 @@ class Decisions(threading.Thread):
             self.took.append((end - start) * 1e3)
 
     def within(self, spans: list[tuple[float, float]]) -> list[float]:
-        """Return what those decisions took that ended within some spans of time, in milliseconds."""
+        """Return the durations of the decisions that ended within some spans of time, in milliseconds."""
         return [took for took, ended in zip(self.took, self.ended, strict=True)
                 if any(first <= ended <= last for first, last in spans)]
 

@@ -107,7 +107,7 @@ def loop_over(cluster: Cluster, start: int, configuration: str = _CONFIGURATION)
 
 
 def shape_of(number: int, random: Random, kind: str) -> Mapping[str, Any]:
-    """Return what the pods of one deployment share; `kind` is empty, `anti-affinity` or `spreading`."""
+    """Return the common fields of the pods of one deployment; `kind` is empty, `anti-affinity` or `spreading`."""
     requests = {"cpu": f"{random.randrange(50, 400)}m", "memory": f"{random.randrange(64, 1024)}Mi"}
     spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"requests": requests}}]}
     if number % 2:

@@ -200,7 +200,7 @@ class Load:
         self.process.send_signal(signal.SIGCONT)
 
     def result(self) -> list[float]:
-        """Return what it has measured."""
+        """Return its measurements."""
         found: list[float] = json.loads(self._line())
         self.end()
         return found
@@ -331,7 +331,8 @@ class WriteWatch:
 
 
 def settings_outside() -> dict[str, str]:
-    """Return what can be written of the control groups outside of trees of tests, and of /proc/sys, with its values."""
+    """Return the writable files of control groups outside of the trees of tests, and of /proc/sys, with their
+    values."""
     found = {}
     for path in _outside():
         with contextlib.suppress(OSError, UnicodeDecodeError):

@@ -441,7 +441,7 @@ def test_a_dry_run_changes_nothing(node: Node, accounts: Accounts) -> None:
 
 
 def tree_values(node: Node) -> dict[str, str]:
-    """Return what can be written of the tree's tiers, with its values."""
+    """Return the writable files of the tree's tiers, with their values."""
     found = {}
     for tier in ("guaranteed", "burstable", "besteffort"):
         for file in ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_burst_us", "cpuset.cpus", "memory.limit_in_bytes"):

@@ -99,7 +99,7 @@ _Run = Callable[[Callable[[Case], None], int], None]
 
 
 def _searches(counts: Counter[str]) -> Mapping[str, _Run]:
-    """Return what is searched, one strategy of texts each."""
+    """Return the subjects of the search, each with a strategy of texts."""
     grammars = {name: Grammar(place(name)) for name in _PLACES}
     typed = {name: grammar.expressions() for name, grammar in grammars.items()}
     rules = {name: grammar.of(BOOL, 4) for name, grammar in grammars.items()}

@@ -233,7 +233,7 @@ def _is_optional(function: Function, overload: Overload) -> bool:
 
 
 def _paths(environment: Environment) -> dict[str, tuple[str, ...]]:
-    """Return what can be read, by type, shallow paths first."""
+    """Return the readable paths by type, shallow ones first."""
     found: dict[str, list[str]] = {}
     pending = [(name, each.type, 0) for name, each in environment.variables.items()]
     for text, type_, depth in pending:  # grows while it is walked

@@ -242,7 +242,7 @@ def _said(found: str, wanted: str) -> _Found:
 
 
 def _deleted(victims: Sequence[PodInfo]) -> list[str]:
-    """Return who is deleted: not who is terminating already."""
+    """Return the pods that are deleted, without those that terminate already."""
     return sorted(each.key for each in victims if "deletionTimestamp" not in each.object["metadata"])
 
 

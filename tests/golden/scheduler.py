@@ -56,7 +56,8 @@ def _result(case: Case) -> Result:
 
 
 def _difference(found: Mapping[str, Any], expect: Mapping[str, Any]) -> str:
-    """Return what differs; every expectation is compared, and one that the runner does not answer is a difference."""
+    """Return the differences; every expectation is compared, and one that the runner does not answer is a
+    difference."""
     return "; ".join(
         f"{key}: expected {wanted!r}, got {found.get(key, found.get('reason'))!r}"
         for key, wanted in expect.items() if not _agrees(found, key, wanted)
@@ -137,7 +138,7 @@ def _score(case: Case) -> Mapping[str, Any]:
 
 
 def _score_and_compare(case: Case) -> Mapping[str, Any]:
-    """Return what the built-in says; the shipped document that does the same must say it too."""
+    """Return the result of the built-in; the shipped document that does the same must have the same result."""
     found = _score(case)
     name, params_of = _TWINS[case["plugin"]]
     plugin = next(each for each in _documents() if each.name == name)

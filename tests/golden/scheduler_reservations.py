@@ -37,7 +37,7 @@ def _subject(case: Case) -> PodInfo:
 
 
 def _begun(case: Case) -> tuple[FakeFramework, Any, CycleState, PodInfo, Snapshot, Refusal | None]:
-    """Return what there is once the pod was shown its view of the cluster."""
+    """Return the reservations after the pod was shown its view of the cluster."""
     found = framework(case)
     plugin = make(case, found)
     state, pod, snapshot = CycleState(), _subject(case), found.snapshot()

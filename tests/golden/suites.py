@@ -81,7 +81,7 @@ def read_cases(path: Path) -> list[dict[str, Any]]:
 
 
 def name_cases(path: Path) -> list[str]:
-    """Return what names each case of any known shape, in order: for suites that nobody can run yet."""
+    """Return the name of each case of any known shape, in order: for suites that nobody can run yet."""
     content = json.loads(path.read_bytes())
     if isinstance(content, dict) and "traces" in content:
         return [f"{trace}/{policy}" for trace, of in content["traces"].items() for policy in of["policies"]]
@@ -217,7 +217,7 @@ def agreement(results: Iterable[Result]) -> dict[str, dict[str, tuple[int, int]]
 
 
 def failures(results: Iterable[Result], pending: Mapping[str, Mapping[str, str]]) -> list[Result]:
-    """Return what must be looked at: cases that failed and are not listed, and listed ones that passed."""
+    """Return the unexpected results: cases that failed and are not listed, and listed ones that passed."""
     found = []
     for result in results:
         listed = result.id in pending.get(result.suite, {})

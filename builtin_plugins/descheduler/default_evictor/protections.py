@@ -48,8 +48,8 @@ def effective_protections(args: Json) -> frozenset[str]:
     disabled, extra = lists.get("defaultDisabled") or (), lists.get("extraEnabled") or ()
     if disabled or extra:
         return frozenset(PROTECTED_BY_DEFAULT) - frozenset(disabled) | frozenset(extra)
-    kept = {name for name, flag in UNPROTECTING.items() if not args.get(flag)}
-    return frozenset(kept | {name for name, flag in PROTECTING.items() if args.get(flag)})
+    protections = {name for name, flag in UNPROTECTING.items() if not args.get(flag)}
+    return frozenset(protections | {name for name, flag in PROTECTING.items() if args.get(flag)})
 
 
 class NamedRule(NamedTuple):

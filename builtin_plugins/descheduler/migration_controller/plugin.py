@@ -76,7 +76,7 @@ class MigrationController:
         self._included = frozenset(namespaces.get("include") or ())
         self._excluded = frozenset(namespaces.get("exclude") or ())
         self._latest: _Look | None = None
-        self._asked: PodInfo | None = None
+        self._candidate: PodInfo | None = None
 
     def evict(self, pod: PodInfo, reason: str) -> EvictionResult:
         """Create the job that migrates the pod; see `evict_with_options`."""
@@ -115,7 +115,7 @@ class MigrationController:
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why no migration of the pod may be asked for, or None."""
-        self._asked = pod
+        self._candidate = pod
         if pod.object["metadata"].get("deletionTimestamp") is not None:
             return Refusal("terminating", "the pod is terminating already")
         return self._at(snapshot).filter.refusal(pod.object)
@@ -172,8 +172,8 @@ class MigrationController:
         return self._latest
 
     def _evictable(self, item: Json, snapshot: Snapshot) -> Refusal | None:
-        asked = self._asked
-        pod = asked if asked is not None and asked.object is item else PodInfo.of(item)
+        candidate = self._candidate
+        pod = candidate if candidate is not None and candidate.object is item else PodInfo.of(item)
         if (self._included and pod.namespace not in self._included) or pod.namespace in self._excluded:
             return Refusal("namespaces", f"namespace `{pod.namespace}` is not evictable")
         return self._constraints.eviction_filter(pod, snapshot)

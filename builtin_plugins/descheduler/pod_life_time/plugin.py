@@ -104,7 +104,7 @@ class _Look:
         return [pod for pod in pods if own_facts_of(pod).comparable_creation <= limit.text]
 
     def reason(self, pod: PodInfo) -> str:
-        """Return what the pod meets all criteria with; empty if it does not."""
+        """Return the facts by which the pod meets all criteria; empty if it does not."""
         args, parts = self._args, []
         if self._too_old is not None:
             time = creation_of(pod)
@@ -152,8 +152,8 @@ class _Look:
 
 
 def _matches(match: ConditionMatch, since: AgeLimit | None, condition: Mapping[str, Any]) -> bool:
-    for wanted, field in ((match.type, "type"), (match.status, "status"), (match.reason, "reason")):
-        if wanted and wanted != (condition.get(field) or ""):
+    for required, field in ((match.type, "type"), (match.status, "status"), (match.reason, "reason")):
+        if required and required != (condition.get(field) or ""):
             return False
     if since is None:
         return True

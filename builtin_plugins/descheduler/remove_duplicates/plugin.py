@@ -102,8 +102,8 @@ class RemoveDuplicates:
     def _keys_of(self, signed: _Signed) -> Mapping[int, Sequence[_OwnerKey]]:
         """Return the owner keys of each code that shares one with a code that two pods of a node have."""
         keys = [() if self._is_excluded(each) else _owner_keys(each) for each in signed.signatures]
-        wanted = {key for code in signed.repeated() for key in keys[code]}
-        return {code: of_code for code, of_code in enumerate(keys) if not wanted.isdisjoint(of_code)}
+        shared = {key for code in signed.repeated() for key in keys[code]}
+        return {code: of_code for code, of_code in enumerate(keys) if not shared.isdisjoint(of_code)}
 
     def _is_excluded(self, signature: _Signature) -> bool:
         return bool(self._excluded_kinds) and any(kind in self._excluded_kinds for kind, _ in signature[1])
@@ -157,7 +157,7 @@ class _Signed:
 
 
 def _signature(pod: PodInfo) -> _Signature | None:
-    """Return what makes pods duplicates; None if the pod has no owner."""
+    """Return the key that duplicates share; None if the pod has no owner."""
     owners = pod.object["metadata"].get("ownerReferences")
     if not owners:
         return None

@@ -127,8 +127,8 @@ class Topologies:
     def rows_of(self, constraint: SpreadConstraint, domains: Collection[str]) -> NDArray[np.intp]:
         """Return the rows of these domains that the policies include, in the order of the nodes."""
         topology = self._topology(constraint.topology_key)
-        wanted = np.array([value in domains for value in topology.values] + [False], dtype=np.bool_)
-        chosen: NDArray[np.intp] = self._rows[wanted[topology.codes[self._rows]] & self._includes(constraint)]
+        included = np.array([value in domains for value in topology.values] + [False], dtype=np.bool_)
+        chosen: NDArray[np.intp] = self._rows[included[topology.codes[self._rows]] & self._includes(constraint)]
         return chosen
 
     def _topology(self, key: str) -> NodeDomains:

@@ -76,10 +76,10 @@ def set_deletion_costs(ranked: tuple[RankedPod, ...], skipped: Iterator[PodInfo]
     Raises:
         RuntimeError: some could not be set; the others are.
     """
-    wanted = [(each.pod, str(each.rank)) for each in ranked]
-    wanted += [(pod, str(_LAST)) for pod in skipped]
+    costs = [(each.pod, str(each.rank)) for each in ranked]
+    costs += [(pod, str(_LAST)) for pod in skipped]
     failed = 0
-    for pod, cost in wanted:
+    for pod, cost in costs:
         annotations = annotations_of(pod)
         if annotations.get(DELETION_COST_ANNOTATION) == cost:
             continue

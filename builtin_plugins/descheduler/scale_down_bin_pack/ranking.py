@@ -47,8 +47,8 @@ def evacuation_score(node: BinPackNode, weights: Mapping[str, float]) -> float:
         limit = node.allocatable.get(name, 0)
         if limit > 0:
             goes += weight * (sum(pod.requests[name] for pod in node.eligible) / limit)
-            kept = sum(pod.requests[name] for pod in node.others) + sum(pod.requests[name] for pod in node.skipped)
-            stays += weight * (kept / limit)
+            staying = sum(pod.requests[name] for pod in node.others) + sum(pod.requests[name] for pod in node.skipped)
+            stays += weight * (staying / limit)
     if goes > 0:
         return stays / goes
     return math.inf if stays > 0 else 0.0

@@ -89,18 +89,18 @@ class BatchResource:
         threshold = (slo.get("spec") or {}).get("resourceUsedThresholdWithBE") or {}
         unlimited = threshold.get("enable") is True and threshold.get("cpuSuppressPolicy") == "cfsQuota"
         ratio = normalization_ratio(readings.node)
-        wanted = tuple(
+        desired = tuple(
             file for pod in readings.pods if is_active(pod) and raw_qos_class(pod.object) == BE
-            for file in _wanted(pod, readings, ratio, unlimited=unlimited)
+            for file in _desired(pod, readings, ratio, unlimited=unlimited)
         )
-        return self._files.reconcile(readings, wanted, "batch resources of the pod")
+        return self._files.reconcile(readings, desired, "batch resources of the pod")
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Restore the former values."""
         return self._files.recover(readings)
 
 
-def _wanted(pod: PodInfo, readings: Readings, ratio: float, *, unlimited: bool) -> Iterator[WantedFile]:
+def _desired(pod: PodInfo, readings: Readings, ratio: float, *, unlimited: bool) -> Iterator[WantedFile]:
     containers = (pod.object.get("spec") or {}).get("containers") or ()
     try:
         amounts = {str(each.get("name")): _amounts(each) for each in containers}

@@ -92,9 +92,9 @@ class CgroupReconcile:
         tiers = _tiers(node)
         if now < node.tiers_settled:
             tiers = ()
-        wanted = [*tiers, *(file for entry in due for file in _files(entry))]
+        desired = [*tiers, *(file for entry in due for file in _files(entry))]
         host = readings.host
-        writes = levelled_writes(levels_of(wanted), files, page_size=host.page_size, version=host.cgroup_version)
+        writes = levelled_writes(levels_of(desired), files, page_size=host.page_size, version=host.cgroup_version)
         for file, _ in writes:
             if file not in node.originals:
                 node.originals[file] = files[file]
@@ -119,7 +119,7 @@ class CgroupReconcile:
         return self._adjustments(readings, node, writes, "the strategy does not run any more", recovers=True)
 
     def explain_round(self, readings: Readings) -> Sequence[Finding]:
-        """Return what the tiers are given."""
+        """Return the files and values of the tiers."""
         classes = _classes(readings)
         if classes is None:
             return (Finding("state", "the NodeSLO has no `resourceQOSStrategy`"),)
@@ -209,10 +209,10 @@ def _files(entry: _PodEntry) -> Files:
     return () if entry.memory is None else (*entry.memory.pod, *entry.memory.containers)
 
 
-def _settled(wanted: Files, readings: Readings) -> int:
+def _settled(desired: Files, readings: Readings) -> int:
     """Return when to read files again that are as they should be: earlier if their directories still lack some."""
     files = readings.files
-    complete = all(file in files or f"guaranteed/{file.rpartition('/')[2]}" not in files for file, _ in wanted)
+    complete = all(file in files or f"guaranteed/{file.rpartition('/')[2]}" not in files for file, _ in desired)
     return readings.now + (_SETTLED_FOR if complete else _MISSING_FOR)
 
 

@@ -103,15 +103,15 @@ def reserved_milli(node: Mapping[str, Any]) -> int:
     reservation = SLOSection(read_annotation(node, NODE_RESERVATION_ANNOTATION), NODE_RESERVATION_ANNOTATION)
     resources = reservation.sub("resources")
     try:
-        kept = canonical_amount("cpu", capacity, "status.capacity.cpu")
-        kept -= canonical_amount("cpu", allocatable, "status.allocatable.cpu")
+        unallocatable = canonical_amount("cpu", capacity, "status.capacity.cpu")
+        unallocatable -= canonical_amount("cpu", allocatable, "status.allocatable.cpu")
         declared = resources.values.get("cpu", "0") if resources is not None else "0"
         reserved = canonical_amount("cpu", declared, f"metadata.annotations.{NODE_RESERVATION_ANNOTATION}")
         if cpus := reservation.text("reservedCPUs"):
             reserved = len(parse_cpuset(cpus)) * 1000
     except ValueError as error:
         raise EvaluationError(str(error)) from None
-    return max(kept, 0, reserved)
+    return max(unallocatable, 0, reserved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,20 +129,20 @@ class CPUSetAllocator:
     def adjust(self, readings: Readings) -> Sequence[Adjustment]:
         """Set the CPUs of containers, and no CFS quota for those with CPUs of their own."""
         node = read_node_cpus(readings.object("NodeResourceTopology") or {})
-        wanted = tuple(file for pod in readings.pods if is_active(pod) for file in _wanted(pod, node, readings))
-        return self._files.reconcile(readings, wanted, "CPUs of the pod's containers")
+        desired = tuple(file for pod in readings.pods if is_active(pod) for file in _desired(pod, node, readings))
+        return self._files.reconcile(readings, desired, "CPUs of the pod's containers")
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Restore the former CPUs and quotas."""
         return self._files.recover(readings)
 
 
-def _wanted(pod: PodInfo, node: NodeCPUs, readings: Readings) -> Iterator[WantedFile]:
+def _desired(pod: PodInfo, node: NodeCPUs, readings: Readings) -> Iterator[WantedFile]:
     try:
         cpus = cpus_of(pod, node)
         own = raw_qos_class(pod.object) in (LSE, LSR) and bool(_resource_status(pod).get("cpuset"))
     except (ValueError, TypeError, KeyError):
-        return  # a status that nobody can read costs its own pod only
+        return  # a malformed status affects its own pod only
     if not cpus:
         return
     if own:

@@ -88,15 +88,15 @@ class GroupIdentity:
             values = identities(strategy)
         except ValueError as error:
             raise EvaluationError(f"the NodeSLO: {error}", reason="InvalidSettings") from None
-        wanted = tuple(_wanted(readings, slo, values))
-        return self._files.reconcile(readings, wanted, "group identity of the QoS class")
+        desired = tuple(_desired(readings, slo, values))
+        return self._files.reconcile(readings, desired, "group identity of the QoS class")
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Restore the former identities."""
         return self._files.recover(readings)
 
 
-def _wanted(readings: Readings, slo: Mapping[str, Any], values: Mapping[str, int]) -> Iterator[WantedFile]:
+def _desired(readings: Readings, slo: Mapping[str, Any], values: Mapping[str, int]) -> Iterator[WantedFile]:
     strategy, node = slo["resourceQOSStrategy"], node_name(readings)
     system = (slo.get("systemStrategy") or {}).get("schedGroupIdentityEnabled")
     if any(values.values()):

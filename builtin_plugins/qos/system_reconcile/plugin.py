@@ -127,10 +127,10 @@ class SystemConfig:
         if text is None:
             return
         configured, node, states = section.sub(_FEATURES), node_name(readings), feature_states(text)
-        wanted = configured.values if configured is not None else {}
-        for name in [name for owner, name in self._features if owner == node and name not in wanted]:
+        desired = configured.values if configured is not None else {}
+        for name in [name for owner, name in self._features if owner == node and name not in desired]:
             yield from self._revert_feature(readings, name, f"`{_FEATURES}.{name}` is not set any more")
-        for name, on in wanted.items():
+        for name, on in desired.items():
             subject = f"sched_features.{name}"
             if not isinstance(on, bool) or not _FEATURE.fullmatch(name) or name.startswith("NO_"):
                 warnings[subject] = f"must be the name of a feature and true or false, not `{name}` and {on!r}"

@@ -42,7 +42,7 @@ class AdaptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A pod or Reservation that is about to be bound, with its devices; `item` is written. Times in nanoseconds."""
+    """A pod or Reservation that is about to be bound, with its devices; `item` is changed. Times in nanoseconds."""
 
     item: dict[str, Any]
     allocation: Allocation

@@ -144,10 +144,10 @@ class NodeDevices:
 
 @lru_cache(maxsize=4_096)
 def _shared(text: str) -> NodeDevices:
-    said = json.loads(text)
-    annotations = {} if said["partitions"] is None else {GPU_PARTITIONS_ANNOTATION: said["partitions"]}
-    metadata = {"labels": said["labels"], "annotations": annotations}
-    return NodeDevices.of({"spec": {"devices": said["devices"]}, "metadata": metadata})
+    facts = json.loads(text)
+    annotations = {} if facts["partitions"] is None else {GPU_PARTITIONS_ANNOTATION: facts["partitions"]}
+    metadata = {"labels": facts["labels"], "annotations": annotations}
+    return NodeDevices.of({"spec": {"devices": facts["devices"]}, "metadata": metadata})
 
 
 def _entries(device: Mapping[str, Any]) -> Sequence[Any]:

@@ -114,8 +114,8 @@ class NodeAffinity:
         passed = enforced if own is None else enforced & own
 
         def reasons(refused: Rows) -> dict[str, Rows]:
-            kept = enforced[refused]
-            groups = {_ENFORCED: refused[~kept], _REASON: refused[kept]}
+            passing = enforced[refused]
+            groups = {_ENFORCED: refused[~passing], _REASON: refused[passing]}
             return {reason: some for reason, some in groups.items() if len(some)}
 
         return Answer(passed, lambda row: self._refusal if enforced[row] else self._enforced, reasons=reasons,

@@ -23,7 +23,7 @@ from koordpolicy.plugin import CycleState, Event, Handle
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 
 _PATHS: Final = frozenset({("node", "spec", "taints")})
-_MOST_KEPT: Final = 64
+_MOST_CACHED: Final = 64
 _REASON: Final = "node(s) had untolerated taint(s)"
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 _OF_KUBERNETES: Final = "node.kubernetes.io/"
@@ -65,14 +65,14 @@ class TaintToleration:
     def _normalize(self, counts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
         """Return the result of `normalize_by_max`, cached while the counts are the same array."""
         most = int((counts if len(rows) == len(counts) else counts[rows]).max(initial=0))
-        kept = self._normalized.get(id(counts))
-        if kept is None or kept[0] is not counts:
-            if len(self._normalized) >= _MOST_KEPT:
+        cached = self._normalized.get(id(counts))
+        if cached is None or cached[0] is not counts:
+            if len(self._normalized) >= _MOST_CACHED:
                 self._normalized.clear()
-            kept = self._normalized[id(counts)] = (counts, {})
-        found = kept[1].get(most)
+            cached = self._normalized[id(counts)] = (counts, {})
+        found = cached[1].get(most)
         if found is None:
-            found = kept[1][most] = normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True)
+            found = cached[1][most] = normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True)
         return found
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:

@@ -111,7 +111,7 @@ class NodeAllocation:
         held: Mapping[str, PodAllocation],
         claims: Mapping[str, ReservationClaim[PodAllocation]],
     ) -> NodeAllocation:
-        """Return what pods hold, by key, and reservations claim, by uid, on a node."""
+        """Return the allocations of a node's pods, by key, and of its reservations, by uid."""
         return _allocation(topology, held, claims)
 
     def with_claims(self, claims: Mapping[str, ReservationClaim[PodAllocation]]) -> NodeAllocation:
@@ -151,7 +151,7 @@ class NodeAllocation:
         return states
 
     def used(self, given_back: Iterable[str] = ()) -> dict[int, ResourceList]:
-        """Return what is held by NUMA node, as it counts with amplification, without these reservations."""
+        """Return the amounts in use by NUMA node, with amplification, without these reservations."""
         holders = self._holders(given_back)
         used: dict[int, ResourceList] = {}
         for allocation in holders:
@@ -169,7 +169,9 @@ class NodeAllocation:
         return used
 
     def room(self, given_back: Sequence[str] = (), *, preferred: int = 0) -> Room:
-        """Return what is free, with what these reservations hold beyond their pods; `preferred` cpus come first."""
+        """Return the free amounts, including those that these reservations hold beyond their pods; `preferred` cpus
+        come first.
+        """
         used = self.used(given_back)
         free = {
             node: ResourceList({
@@ -235,7 +237,9 @@ def trimmed(topology: NodeTopology, demand: NumaDemand, room: Room) -> Room:
 
 
 def allocate(topology: NodeTopology, demand: NumaDemand, room: Room, affinity: int | None) -> PodAllocation | Refusal:
-    """Return what the pod gets of the room, or why that is not enough; `affinity` is a mask of NUMA nodes."""
+    """Return the allocation for the pod, or the reason why the room is not enough; `affinity` is a mask of NUMA
+    nodes.
+    """
     zones: dict[int, ResourceList] = {}
     if affinity is not None:
         if not topology.zones:

@@ -65,7 +65,7 @@ def convert(full: Mapping[str, Any]) -> NumaArgs:
 
 
 def validate(full: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with arguments, each with the field's path."""
+    """Yield the faults of arguments, each with the field's path."""
     if full["defaultCPUBindPolicy"] not in ("", FULL_PCPUS, SPREAD_BY_PCPUS):
         yield (
             f"`defaultCPUBindPolicy` is `{full['defaultCPUBindPolicy']}`: write `{FULL_PCPUS}` or `{SPREAD_BY_PCPUS}`,"

@@ -75,11 +75,11 @@ class NumaCache:
         return result
 
     def held(self, snapshot: Snapshot, row: int) -> NodeAllocation | None:
-        """Return what is held on a node; None for a node without a topology."""
+        """Return the allocation that pods and reservations hold on a node; None for a node without a topology."""
         return self._allocations.at(snapshot, row)
 
     def held_in_cycle(self, state: CycleState, snapshot: Snapshot, row: int) -> NodeAllocation | None:
-        """Return what is held on a node, including reservations that the snapshot shows without their reserve pods."""
+        """Return the same, including reservations that the snapshot shows without their reserve pods."""
         held = self._allocations.at(snapshot, row)
         return None if held is None else held.with_claims(self.granted.claims(state, snapshot.names[row]))
 

@@ -101,7 +101,7 @@ def convert(full: Mapping[str, Any]) -> ReservationArgs:
 
 
 def validate(full: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with v1 arguments that have their defaults, each with the field's path."""
+    """Yield the faults of v1 arguments that have their defaults, each with the field's path."""
     percentage = full["minCandidateNodesPercentage"]
     if not 0 <= percentage <= 100:
         yield f"`minCandidateNodesPercentage` is {percentage}: it must lie within 0 and 100"

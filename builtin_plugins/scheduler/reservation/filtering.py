@@ -158,7 +158,9 @@ class ReservationFiltering:
         self, state: CycleState, found: ReservationState, pod: PodInfo, snapshot: Snapshot, row: int,
         info: ReservationInfo,
     ) -> tuple[list[str], list[str]]:
-        """Return what the node has too little of beside a reservation, and what else speaks against using it."""
+        """Return the resources of which the node has too little beside a reservation, and other reasons against using
+        it.
+        """
         view = found.view(snapshot, row, self._args.ignores)
         known = found.fits.get(info.uid)
         if known is not None and known[0] is view.row:

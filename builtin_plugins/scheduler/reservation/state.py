@@ -49,7 +49,7 @@ class ReservationState:
     """Of `nodes`, those with something for this pod."""
 
     def of(self, snapshot: Snapshot, row: int) -> NodeReservations:
-        """Return what is known of the node at a row."""
+        """Return the state of the node at a row."""
         return self.nodes.get(snapshot.names[row], _NOTHING)
 
     def view(self, snapshot: Snapshot, row: int, ignores: Callable[[str], bool]) -> NodeView:

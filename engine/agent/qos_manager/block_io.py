@@ -178,7 +178,7 @@ def device_writes(directory: str, disk: str, numbers: Mapping[str, int], files: 
 
 
 def restoring_writes(disk: str, originals: Mapping[str, str], files: Mapping[str, str]) -> Writes:
-    """Return the writes that give one disk back its values of the original texts, by file."""
+    """Return the writes that restore one disk to its values in the original texts, by file."""
     found: list[tuple[str, str]] = []
     for file, text in originals.items():
         original = (_lines(file, originals) or {}).get(disk, _unset(file)) if text else _unset(file)

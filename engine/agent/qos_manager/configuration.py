@@ -1,6 +1,6 @@
 """The configuration file of the QoS manager: `QoSManagerConfiguration`, the arguments of strategies in Python.
 
-koordlet has no such file: its strategies have flags. What they do is set by the NodeSLO, here too.
+koordlet has no such file: its strategies have flags. The NodeSLO sets their behaviour, here too.
 """
 
 from __future__ import annotations

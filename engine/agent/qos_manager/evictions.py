@@ -153,7 +153,7 @@ def _contributions(
 
 
 def eviction_id(pod: PodInfo) -> str:
-    """Return what identifies a pod in `Evictions`: its UID, or its key if it has none."""
+    """Return the id of a pod in `Evictions`: its UID, or its key if it has none."""
     return pod.uid or pod.key
 
 

@@ -256,7 +256,7 @@ class RoundView:
         return MeasuredList(total)
 
     def _split(self, combine: Callable[[int, int, int], int]) -> Mapping[str, object]:
-        """Return what `combine` makes of the usage of the node, of its best-effort pods and of its other pods."""
+        """Return the result of `combine` for the usage of the node, of its best-effort pods and of its other pods."""
         node = self._usage()
         if isinstance(node, Unmeasured):
             return node

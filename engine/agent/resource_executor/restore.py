@@ -103,7 +103,7 @@ def restore(tree: FileTree, journal: ResourceJournal, paths: Iterable[str] | Non
 
 
 def _in_order(targets: list[_Target]) -> Iterator[tuple[_Target, str]]:
-    """Yield what to write; `targets` are sorted, parents first."""
+    """Yield the writes; `targets` are sorted, parents first."""
     bursts = [each for each in targets if each.file.name == _BURST]
     for each in bursts:
         if not _grows(each):

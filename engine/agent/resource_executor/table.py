@@ -1,6 +1,6 @@
 """The table of files that the agent reads and writes: names, units, checks and conversions.
 
-A file has one logical name, that of control groups v1. What differs on v2 stands in its row.
+A file has one logical name, that of control groups v1; its row has the differences of v2.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from .values import Check
 
 
 class FileAccess(enum.Enum):
-    """The use of a file that is allowed."""
+    """The allowed use of a file."""
 
     READ = "read"
     WRITE = "write"
     LINES = "lines"
     """A write changes the lines that are written, each by its own call; the others stay."""
     APPEND = "append"
-    """A write adds an id and takes it from where it was; there is no value to give back."""
+    """A write adds an id, which leaves its former file; there is no value to restore."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionedFile:
     """A file as one version of control groups has it: its name, and its values.
 
-    `same` compares a text to write with the file's own; `read` is the file to read instead, `to` and `of` convert a
-    logical text to this version's (given what the file has) and back.
+    `same` compares a text to write with the file's own; `read` is another file to read from. `to` converts a logical
+    text to one of this version, given the content of the file; `of` converts it back.
     """
 
     name: str

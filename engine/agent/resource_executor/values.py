@@ -249,12 +249,12 @@ def disks_of(text: str) -> str:
 
 
 def quota_to(text: str, now: str) -> str:  # noqa: ARG001 - all of these have one signature
-    """Return what to write to `cpu.max`: the quota alone, which leaves the period."""
+    """Return the text to write to `cpu.max`: the quota alone, which leaves the period."""
     return "max" if text.strip() in ("max", "-1") else text
 
 
 def period_to(text: str, now: str) -> str:
-    """Return what to write to `cpu.max`: the period, after the quota as it is."""
+    """Return the text to write to `cpu.max`: the period, after the quota as it is."""
     return f"{first_field(now or 'max')} {text.strip()}"
 
 

@@ -43,7 +43,7 @@ _CONTENT: Final = msgspec.json.Decoder(_Content)
 
 
 def boot_id(path: Path = _BOOT_ID) -> str:
-    """Return what identifies this start of the machine; empty if the kernel does not say."""
+    """Return the id of this start of the machine; empty if the kernel does not say."""
     try:
         return path.read_text("ascii").strip()
     except (OSError, ValueError):

@@ -86,10 +86,10 @@ def text_of(owner: Checked, node: Expr) -> str:
 
 def value_of(owner: Checked, node: Expr, bindings: Bindings) -> object:
     """Return the value of a part of an expression, or its `EvaluationError`."""
-    kept = _evaluators(owner)
-    evaluator = kept.get(node.id)
+    evaluators = _evaluators(owner)
+    evaluator = evaluators.get(node.id)
     if evaluator is None:
-        evaluator = kept[node.id] = Interpreter(sub_expression(owner, node))
+        evaluator = evaluators[node.id] = Interpreter(sub_expression(owner, node))
     try:
         return evaluator.evaluate(_Read(bindings), owner.environment.limits.cost)[0]
     except EvaluationError as error:

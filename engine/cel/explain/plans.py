@@ -87,7 +87,7 @@ def _texts(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def _cached(strategy: RowStrategy, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
-    """Return what is cached of a part between decisions."""
+    """Return how the values of a part are cached between decisions."""
     condition = f" for each {' and '.join(decision)}" if decision else ""
     if strategy is RowStrategy.DISTINCT and depth:
         return f"one result per distinct {', '.join(rows)}{condition}"

@@ -54,10 +54,10 @@ class VectorContext:
     def results(self) -> ColumnCache:
         """The cache of the frame's rows."""
         if self._results is None:
-            kept = self.frame.cross_version_cache
-            results = kept.get(_CACHE_KEY)
+            cache = self.frame.cross_version_cache
+            results = cache.get(_CACHE_KEY)
             if results is None:
-                results = kept[_CACHE_KEY] = ColumnCache(CACHE_BYTES)
+                results = cache[_CACHE_KEY] = ColumnCache(CACHE_BYTES)
             assert isinstance(results, ColumnCache)
             self._results = results
         return self._results

@@ -150,10 +150,10 @@ class NodeRow:
             return False
         self.total, self.model, self.free = total, model, list(total)
         self.facts = None
-        held, self.taken, self.used = self.taken, {}, {}
+        former, self.taken, self.used = self.taken, {}, {}
         # A pod keeps its minors, if the new devices have them (or there are none at present).
-        kept = {key: minors for key, minors in held.items() if max(minors) < len(total) or not total}
-        wanting = [(pod, pod.gpu, kept.get(pod.key) or bound_devices(pod)) for pod in self.pods.values()]
+        usable = {key: minors for key, minors in former.items() if max(minors) < len(total) or not total}
+        wanting = [(pod, pod.gpu, usable.get(pod.key) or bound_devices(pod)) for pod in self.pods.values()]
         # Pods with known minors first, then those whose minors are guessed.
         for pod, request, devices in sorted(wanting, key=lambda each: not each[2]):
             if request is not None:

@@ -439,7 +439,7 @@ def _amounts_of(spec: Mapping[str, Any], status: Mapping[str, Any]) -> _Effectiv
 
 
 def _amounts_read(container: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what `_effective` reads of a container or the status of one."""
+    """Return the fields of a container, or of its status, that `_effective` reads."""
     get = container.get
     return get("name"), get("resources"), get("allocatedResources"), get("restartPolicy")
 

@@ -23,7 +23,7 @@ _PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 def with_finished_members(reads: FieldSets) -> FieldSets:
-    """Return what is read, with the stream if PodGroups are."""
+    """Return the reads, with the stream if PodGroups are among them."""
     return {**reads, STREAM: _FIELDS} if "PodGroup" in reads and "Pod" in reads else reads
 
 

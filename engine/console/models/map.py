@@ -29,7 +29,7 @@ class MapView(Model, frozen=True, kw_only=True, rename="camel"):
     now: str
     """The time of the snapshot, RFC 3339."""
     layout: int
-    """A number of these nodes in this order: colours with another one are of other rows."""
+    """A number for these nodes in this order; a `ColourView` with another number is about other rows."""
     nodes: list[str]
     grouping: str
     """`zone`, `region`, `none`, or a label's key."""
@@ -154,7 +154,7 @@ class NodePolicy(Model, frozen=True, kw_only=True, rename="camel"):
     refused: int = 0
     """The number of pending pods to which a scheduling policy refuses the node."""
     pods: int = 0
-    """The number of pending pods that it was counted for."""
+    """The number of pending pods over which `refused` was counted."""
     score: float | None = None
     """The mean of its scores of the node, 0 to 100, for pods that the node could take."""
     role: str = ""

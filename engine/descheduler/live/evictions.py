@@ -202,7 +202,7 @@ class LiveEvictions:
         return None if hold is None else (hold.status.value, _held(hold, now), hold.until)
 
     def _hold(self, request: EvictionRequest, pod: Evictee, now: float) -> Hold | None:
-        """Return what holds the pod back; budgets hold no deletion."""
+        """Return the back-off that delays the eviction of the pod; budgets delay no deletion."""
         silence = self._silence.hold()
         if silence is not None:
             return silence

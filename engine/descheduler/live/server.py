@@ -188,7 +188,9 @@ class DeschedulerServer:
     def _placements_for(
         self, cluster: Cluster, clock: Callable[[], int], profiles: Iterable[DeschedulerProfile],
     ) -> SuccessorPlacements | None:
-        """Return what places successors for these profiles, in the thread of the cycles; None if nothing does."""
+        """Return the prover that places successors for these profiles, in the thread of the cycles; None without
+        proofs.
+        """
         if self._scheduler is None or not self._scheduler.proves(profiles):
             return None
         if self._placements is None:
@@ -223,7 +225,7 @@ class DeschedulerServer:
         return self._configuration()
 
     def permissions(self) -> tuple[Permission, ...]:
-        """Return what this process needs cluster-wide."""
+        """Return the cluster-wide permissions of this process."""
         found = list(needed(self._checked, dry_run=self.configuration.dry_run))
         known = {(each.group, each.resource) for each in found}
         proofs = self._proof_reads(self._live.registry, self._checked)
@@ -321,6 +323,6 @@ class DeschedulerServer:
 
 
 def _limit_reads(configuration: DeschedulerConfiguration) -> tuple[Read, ...]:
-    """Return what the limits of a configuration read; those of documents are among the reads of their plugins."""
+    """Return the reads of the limits of a configuration; those of documents are among the reads of their plugins."""
     limits = configuration.limits.workloads
     return WORKLOAD_READS if limits.per_workload is not None or limits.per_owner is not None else ()

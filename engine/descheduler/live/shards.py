@@ -209,7 +209,7 @@ class ShardedCycles:
         return self._store.save(ledger.next(self._identity, self._members(), now), stored.version)
 
     def _members(self) -> tuple[str, ...]:
-        """Return who takes part; the leader alone if nobody has a shard."""
+        """Return the members that take part; the leader alone if nobody has a shard."""
         return tuple(dict.fromkeys(self._holders())) or (self._identity,)
 
     def _closing(self, stored: StoredLedger) -> ShardPart | None:

@@ -88,7 +88,7 @@ def _batch_job(pod: Json | None) -> str:
 def decide(
     pod: Json | None, non_retryable: Callable[[Json], Refusal | None], retryable: Callable[[Json], Refusal | None],
 ) -> tuple[Ruling, Refusal | None]:
-    """Return what becomes of a job of this pod; without a pod it passes, and its reconciliation finds out."""
+    """Return the verdict about a job of this pod; without a pod it passes, and its reconciliation finds out."""
     if pod is None:
         return Ruling.PASSED, None
     refusal = non_retryable(pod)

@@ -63,7 +63,8 @@ class RequestFailed(OSError):
 
 
 class MigrationApi(Protocol):
-    """The requests of a migration. Each raises what the API server refuses; deleting what is gone succeeds.
+    """The requests of a migration. Each raises an error if the API server refuses it; the deletion of an absent object
+    succeeds.
 
     Updates are conditional on the object's resourceVersion. A `RequestFailed` may say when to try again.
     """
@@ -264,7 +265,7 @@ class MigrationJobController:
     def _apply(self, step: MigrationStep, now: int | None = None) -> Applied:
         """Make the writes of a step; evictions only if there is a token at the ticks `now`.
 
-        After a refused update the job is read, so that the next step begins with what it is.
+        After a refused update the job is read, so that the next step begins with its present state.
         """
         done = apply(step, self.api, lambda: self._take(now or 0), self.written.note)
         if isinstance(done.failed, (UpdateJob, UpdateJobStatus)):

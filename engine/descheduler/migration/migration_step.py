@@ -92,6 +92,6 @@ def eviction_failed(job: Json, message: str) -> RecordEvent:
 
 
 def release(job: Json) -> tuple[Write, ...]:
-    """Return what ends with a deleted job: its reservation, also one that it does not refer to yet."""
+    """Return the reservation that ends with a deleted job, also one that it does not refer to yet."""
     names = dict.fromkeys((jobs.reservation_ref(job), jobs.uid_of(job)))
     return tuple(DeleteReservation(name) for name in names if name)

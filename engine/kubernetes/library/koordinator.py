@@ -211,8 +211,8 @@ KOORDINATOR: Final = (
             Overload("priority_band_int", (INT,), STRING, _band_of_priority),
         ),
         "The priority band: koord-prod, koord-mid, koord-batch or koord-free. Of a pod: by its label, else by"
-        " `spec.priority`, else koord-batch for BE pods and koord-prod for all others. Of a priority: the band in which"
-        " it lies, of a name: itself; both an empty string where that is none.",
+        " `spec.priority`, else koord-batch for BE pods and koord-prod for all others. Of a priority: the band that"
+        " contains it. Of a name: the name itself. An empty string if there is no such band.",
         "priorityBand(9500) == 'koord-prod' && priorityBand('web') == ''",
     ),
     Function(
@@ -296,7 +296,7 @@ KOORDINATOR: Final = (
     Function(
         "percent", (Overload("percent_int", (INT, INT), INT, _percent, by_column=_percents),),
         "A part in percent of a whole, rounded to the nearest whole number, halves away from zero (as Koordinator"
-        " rounds usages). Of 0 it is an error.",
+        " rounds usages). An error if the whole is 0.",
         "percent(2, 3) == 67 && percent(1, 200) == 1",
     ),
     Function(

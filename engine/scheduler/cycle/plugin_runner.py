@@ -416,8 +416,8 @@ class PluginRunner:
         together = _listed(active for active, _ in left_out if active.enforced)
         for active, rows in left_out:
             if len(rows):
-                said = OTHER_NODES.format(together if active.enforced else active.name)
-                refusal = Refusal("", said, Code.UNRESOLVABLE)
+                reason = OTHER_NODES.format(together if active.enforced else active.name)
+                refusal = Refusal("", reason, Code.UNRESOLVABLE)
                 self._note(active, refusing(refusal, rows, self.snapshot.size), rows, rows)
 
     def _left_no_node(self, left_out: Sequence[tuple[Active, Rows]]) -> PodRejection:

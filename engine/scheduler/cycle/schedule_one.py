@@ -311,7 +311,9 @@ class Scheduler:
         return self.refresh().profile_of(pod)
 
     def hold(self, pod: PodInfo) -> tuple[Profile, Lease]:
-        """Return what `profile_of` returns, and a lease: until it is released, the plugins are not closed."""
+        """Return the profile of the pod, as `profile_of`, and a lease: until it is released, the plugins are not
+        closed.
+        """
         return self.profile_of(pod), self.hot_swap.lease()
 
     def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:

@@ -168,7 +168,7 @@ def _head(explained: Explained) -> Iterator[Finding]:
 
 
 def _waiting(explained: Explained) -> Iterator[Finding]:
-    """Yield what a pod without a node waits for beside a node: scheduling gates, and what plugins explain."""
+    """Yield the reasons other than nodes for which a pod waits: scheduling gates, and explanations of plugins."""
     pod = explained.pod
     if explained.current:
         return
@@ -351,10 +351,10 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
         parts += [each if each.kind == "more" else replace(each, text=whose + each.text, parts=()) for each in details]
     rule = f" ({refusal.rule})" if refusal.rule else ""
     # The fixed messages summarize many nodes; one node has the actual message. NodeResourcesFit has one per resource.
-    said = refusal.message if len(names) == 1 and step.answer.brief is not None else reason
+    message = refusal.message if len(names) == 1 and step.answer.brief is not None else reason
     code = f"{refusal.code.value}: " if refusal.code is Code.ERROR else ""
     return Finding(
-        "refusal", f"{step.plugin}{rule}{_watched(step.enforcement)}: {code}{shortened(said)}", Mark.PLAIN, {
+        "refusal", f"{step.plugin}{rule}{_watched(step.enforcement)}: {code}{shortened(message)}", Mark.PLAIN, {
             "plugin": step.plugin, "rule": refusal.rule, "reason": reason, "code": refusal.code.value,
             "enforcement": step.enforcement.value, "count": len(names), "nodes": names,
             "nearest": verdict.names[nearest],

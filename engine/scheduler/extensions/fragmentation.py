@@ -133,7 +133,7 @@ class FragmentTable:
         return self._as_array.searchsorted(cpu_milli, side="right")
 
     def amounts(self, cpu_milli: int, free: Iterable[int], model: str) -> tuple[float, float]:
-        """Return what `fragment` returns of a node in this state."""
+        """Return the result of `fragment` for a node in this state."""
         key = bisect_right(self._cpu_requests, cpu_milli), tuple(sorted(free)), model
         found = self._found.get(key)
         if found is None:

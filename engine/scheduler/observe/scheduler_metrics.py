@@ -194,7 +194,7 @@ class SchedulerMetrics:
     # Reading
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is read on each scrape."""
+        """Yield the metrics that are computed on each scrape."""
         sources = self._sources
         yield table.PENDING_PODS.of(*(((part,), count) for part, count in sources.pending().items()))
         yield table.CACHE_SIZE.of(*(((kind,), count) for kind, count in sources.sizes().items()))

@@ -298,8 +298,8 @@ class _Reading:
                     self._warn(f"{path}: the weight of `{name}` has no effect: nothing is scored there",
                                each.at("weight") or each)
                 added[name] = _Named(name, _number(each, "weight", 0), each)
-        kept = [] if EVERYTHING in disabled else [each for each in defaults if each.name not in disabled]
-        merged = [added.pop(each.name, each) for each in kept]
+        remaining = [] if EVERYTHING in disabled else [each for each in defaults if each.name not in disabled]
+        merged = [added.pop(each.name, each) for each in remaining]
         return [*merged, *added.values()]
 
     def _expanded(

@@ -67,12 +67,12 @@ class ResultColumn(CopyOnWriteArray):
         """The approximate memory of the column."""
         return self.values.nbytes + self.stale.nbytes
 
-    def epoch_of(self, said: Hashable) -> int:
+    def epoch_of(self, epoch: Hashable) -> int:
         """Return the number of an epoch; a changed epoch has a new number. Comparing epochs may raise."""
         before, number = self.last_epoch
-        if number == 0 or before != said:
+        if number == 0 or before != epoch:
             number += 1
-            self.last_epoch = said, number
+            self.last_epoch = epoch, number
         return number
 
     def write(self, rows: Rows, values: NDArray[Any], errors: Errors, stamp: int) -> None:

@@ -295,9 +295,10 @@ class ResultCache:
             # Filters were called for the same array, so the columns gathered for them are reused. An invalid score of a
             # row where the pod cannot run is not a fault.
             if cache_key.vectorized is not None and rows.changed is not None:
-                said = self._vectorized_results(Point.SCORE, group.actives[number], cache_key.vectorized, rows.changed)
-                if said is not None:
-                    column.write(rows.changed, said, _NO_ERRORS, stamp)
+                results = self._vectorized_results(
+                    Point.SCORE, group.actives[number], cache_key.vectorized, rows.changed)
+                if results is not None:
+                    column.write(rows.changed, results, _NO_ERRORS, stamp)
                     return
             column.stale[others] = True
         if len(requested):

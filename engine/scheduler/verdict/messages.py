@@ -51,11 +51,11 @@ def with_post_filters(message: str, refusals: Sequence[Refusal]) -> str:
 
     An error or an unresolvable refusal ended the postFilters, and is the only one added.
     """
-    said: list[str] = []
+    reasons: list[str] = []
     for refusal in refusals:
         if refusal.code is not Code.UNSCHEDULABLE:
-            said = [refusal.message]
+            reasons = [refusal.message]
             break
-        said.append(refusal.message)
-    text = ", ".join(each for each in said if each)
+        reasons.append(refusal.message)
+    text = ", ".join(each for each in reasons if each)
     return f"{message} {text}" if text else message

@@ -66,7 +66,7 @@ def evicted(name: str, args: Mapping[str, Any], *objects: Json, **given: Any) ->
 
 
 def faults(name: str, args: Mapping[str, Any]) -> list[str]:
-    """Return what a profile complains about these arguments."""
+    """Return the problems of a profile with these arguments."""
     try:
         build_profiles([DeschedulerProfileSpec("p", deschedule=(name,), args={name: args})], REGISTRY, dry_run=True)
     except PolicyError as error:

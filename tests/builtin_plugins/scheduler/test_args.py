@@ -157,7 +157,7 @@ def holds(value: Any, path: tuple[str, ...]) -> bool:
 
 
 def state(value: Any) -> Any:
-    """Return what a plugin knows, as plain data that can be compared."""
+    """Return the settings of a plugin as plain data that can be compared."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: state(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):

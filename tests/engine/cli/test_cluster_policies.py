@@ -46,7 +46,7 @@ def configmap(**data: str) -> dict[str, Json]:
 
 
 def answering(lists: dict[str, Json]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Return what answers lists, streams none, and has no other kinds."""
+    """Return a handler that answers lists, streams none, and has no other kinds."""
     async def answer(request: web.Request) -> web.StreamResponse:
         code = 404 if request.path not in lists else 400 if "watch" in request.query else 200
         if code != 200:

@@ -77,7 +77,7 @@ def test_a_server_that_is_not_there_is_shown(run: Run):
 
 
 def shown(frames: list[TopFrame | Exception], keys: str) -> str:
-    """Return what a terminal without colours receives; a blank is an interval without a key."""
+    """Return the text that a terminal without colours receives; a blank is an interval without a key."""
     console = Console(file=io.StringIO(), force_terminal=True, width=60, height=12, no_color=True)
     waiting, typed = iter(frames), iter(keys)
 

@@ -22,7 +22,7 @@ FIELDS = st.frozensets(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).
 
 
 def pruned(value: Any, paths: frozenset[tuple[str, ...]]) -> Any:
-    """Return what a projection should: by the words of its contract, not by its code."""
+    """Return the expected result of a projection, by the words of its contract and not by its code."""
     if () in paths:
         return value
     if isinstance(value, list):

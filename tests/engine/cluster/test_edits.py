@@ -47,7 +47,7 @@ def snapshot():
 
 
 def edited(change, snapshot, asked=None):
-    """Return what the edits of a change say, and the pod and the node's row after the first."""
+    """Return the texts of the edits of a change, and the pod and the node's row after the first."""
     info = PodInfo.of(asked or pod())
     edits = list(edits_of(change, info, snapshot, 0))
     if not edits:

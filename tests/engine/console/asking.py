@@ -45,7 +45,8 @@ async def asking(console: ConsoleServer) -> AsyncIterator[Ask]:
 
 
 def of_api(ask: Ask, token: str = "") -> AskApi:
-    """Return what sends requests about names below `/api/v1/`, with a token or this one; without headers of answers."""
+    """Return a function that sends requests about names below `/api/v1/`, with a token or this one, and returns no
+    headers."""
 
     async def ask_api(path: str, body: Any = None, token: str = token, **headers: str) -> tuple[int, Any]:
         if token:

@@ -10,7 +10,7 @@ _RULE = "KP023"
 
 
 def outcome(text: str) -> list[str]:
-    """Return what the messages say happens on absence."""
+    """Return the effects of absence that the messages name."""
     return [each.found.message.split("the key is absent: ")[1] for each in findings(text) if each.rule.id == _RULE]
 
 

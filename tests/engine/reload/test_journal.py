@@ -12,7 +12,7 @@ from .conftest import ConfigMapMount, Time, begun, write
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture):
-    """Return what was logged since the last call."""
+    """Return the messages that were logged since the last call."""
     caplog.set_level(logging.INFO, logger="koordpolicy")
 
     def read() -> list[str]:

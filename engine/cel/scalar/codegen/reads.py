@@ -231,7 +231,7 @@ def or_value(writer: FunctionWriter, optional: Expr, default: Expr) -> py.expr:
 
 
 def _optional_step(writer: FunctionWriter, node: Expr) -> tuple[Expr, Expr | str] | None:
-    """Return what `a.?b` or `a[?b]` reads of what: the container, and a field's name or an element's key.
+    """Return the operands of `a.?b` or `a[?b]`: the container, and a field's name or an element's key.
 
     Of an optional container, `a.b` and `a[b]` are such reads too. Of anything else it is None.
     """

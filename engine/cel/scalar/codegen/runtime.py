@@ -41,7 +41,7 @@ def as_map(value: object) -> object:
 
 
 def items_of(value: object) -> Collection[object]:
-    """Return what a loop over a value of unknown kind iterates: the elements of a list, or the keys of a map."""
+    """Return the items of a loop over a value of unknown kind: the elements of a list, or the keys of a map."""
     if type(value) is list:
         return value
     if type(value) is not dict and not isinstance(value, Mapping):

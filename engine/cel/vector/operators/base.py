@@ -57,5 +57,5 @@ NO_PATHS: Final[frozenset[Path]] = frozenset()
 
 
 def union_of_reads(operators: Iterable[Operator], context: VectorContext) -> frozenset[Path]:
-    """Return what several operators read together."""
+    """Return the union of the reads of several operators."""
     return NO_PATHS.union(*(each.reads(context) for each in operators))

@@ -33,7 +33,7 @@ def pod(name: str, *, node: str = "", nominated: str = "", **labels: str) -> dic
 
 
 def event(old: dict[str, Any], new: dict[str, Any] | None) -> Event:
-    """Return what the cluster reports where a pod changes."""
+    """Return the event of a cluster in which a pod changes."""
     pods = [None if each is None else PodInfo.of(each) for each in (old, new)]
     return Event("Pod", f"d/{old['metadata']['name']}", old, new, *pods)
 

@@ -17,7 +17,7 @@ NODES = [{"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": 
 
 
 def asked(kit, hint, *, rows=None, key="internal.scheduling.koordinator.sh/scheduling-hint", **args):
-    """Return what preFilter says and which nodes come first."""
+    """Return the result of preFilter and the preferred nodes."""
     framework, state = FakeFramework(*NODES), CycleState()
     pod = kit.pod(annotations={} if hint is None else {key: hint if isinstance(hint, str) else json.dumps(hint)})
     plugin, snapshot = framework.make("SchedulingHint", **args), framework.snapshot()

@@ -59,7 +59,7 @@ class Watched:
 
 
 def watching(policies, dump, *kinds, lacking=()):
-    """Return what loads the extender with a watched cluster, and a list that then has that."""
+    """Return a function that loads the extender with a watched cluster, and a list that it fills with that cluster."""
     load, made = extender.loader(arguments("--policies", policies, "--cluster", dump), builtins), []
 
     def loader():

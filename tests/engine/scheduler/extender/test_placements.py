@@ -88,7 +88,7 @@ class World:
         return self.random.choice([name for name in passed if scores[name] + self.own_score(name) == best])
 
     def own_score(self, name):
-        """Return what kube-scheduler's own plugins, which see every placement, make of a node: 0..200."""
+        """Return the score of a node by kube-scheduler's own plugins, which see every placement: 0..200."""
         return max(
             0,
             200 - 4 * sum(

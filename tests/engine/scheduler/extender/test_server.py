@@ -207,7 +207,7 @@ class Slow(Cluster):
 
 
 def following(server, cluster):
-    """Return what follows a cluster, in which a node is new, and its changes."""
+    """Return a follower of a cluster in which a node is new, and its changes."""
     node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}}
     changes, compared = [node], []
 

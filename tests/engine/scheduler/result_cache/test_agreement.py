@@ -64,7 +64,7 @@ def scores_of(verdict):
 
 
 def differences(one, *others):
-    """Return what verdicts say differently from the first one."""
+    """Return the differences of verdicts from the first one."""
     said = told(one)
     return {key: values for other in others for key, values in _differences(said, told(other)).items()}
 

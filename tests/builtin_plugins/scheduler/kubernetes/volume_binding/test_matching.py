@@ -207,7 +207,7 @@ def test_labels_that_change_are_seen():
 
 
 def one_by_one(objects, claims, here):
-    """Return what kube-scheduler's FindPodVolumes says of claims without a chosen node, on one node."""
+    """Return the result of kube-scheduler's FindPodVolumes for claims without a chosen node, on one node."""
     by_kind = {}
     for item in objects:
         by_kind.setdefault(item["kind"], []).append(item)
