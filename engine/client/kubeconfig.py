@@ -1,7 +1,7 @@
-"""The way into a cluster: of a pod's service account, or of a kubeconfig, as kubectl reads it.
+"""Connections to a cluster, by a pod's service account or by a kubeconfig, as kubectl reads it.
 
-It is read without the official client, which takes 20 MB of memory. Only what runs an exec plugin or an identity
-provider is left to it.
+It is read without the official client, which takes 20 MB of memory. That client is used only to run exec plugins and
+identity providers.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ def load_connection(
     context: str | None = None, *, configuration_file: str | os.PathLike[str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
-    """Return the way into the cluster of a kubeconfig's context (None: its current one), or of the pod that this is.
+    """Return the way into the cluster of a kubeconfig's context (None: its current one), or of the pod in which this
+    process runs.
 
-    The kubeconfig is `configuration_file`, else what KUBECONFIG names, else `~/.kube/config`. Of several files in
-    KUBECONFIG the first one that has an entry counts, those that do not exist are skipped, and paths in each are
-    relative to it. A pod without any kubeconfig uses its service account. Tokens in files and authorities are followed
-    when they are replaced.
+    The kubeconfig is `configuration_file`, else the files that KUBECONFIG names, else `~/.kube/config`. Of several
+    files in KUBECONFIG the first one that has an entry counts, those that do not exist are skipped, and paths in each
+    are relative to it. A pod without any kubeconfig uses its service account. Tokens in files and authorities are
+    followed when they are replaced.
 
     Raises `PolicyError` if the configuration is missing or wrong, or its plugin returns no credentials.
     """
@@ -225,7 +226,9 @@ def _command(user: _Entry) -> str:
 
 
 def _file(entry: _Entry, field: str) -> str | None:
-    """Return the file of a certificate or key; of one within the kubeconfig, a file that only this user may read."""
+    """Return the file of a certificate or key; for one within the kubeconfig, a new file that only this user may
+    read.
+    """
     data = entry.fields.get(f"{field}-data")
     if data:
         try:

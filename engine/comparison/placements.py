@@ -19,7 +19,7 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 """The scheduler of a pod that names none (Kubernetes' default of `spec.schedulerName`)."""
 _MOST_PREFERENCES: Final = 5
 _MOST_TIED: Final = 10
-"""If a random tie-break chooses among more nodes, the pod is taken to run on another one than it leaves."""
+"""If a random tie-break chooses among more nodes, the pod is assumed to run on another one than it leaves."""
 
 
 class SchedulerPlacements:

@@ -140,7 +140,7 @@ class FlightRecording:
         return found
 
     def steps(self) -> Iterator[Step]:
-        """Yield the recording in order: a `Resync` at the start and after each gap, and what happened after it.
+        """Yield the recording in order: a `Resync` at the start and after each gap, and the changes after it.
 
         A segment that continues the one before it adds its changes only.
         """

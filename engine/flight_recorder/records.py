@@ -16,7 +16,7 @@ FORMAT: Final = 1
 """The version of the records; a reader refuses others."""
 
 _LARGEST: Final = 8 * 1024 * 1024
-"""The bytes of a record at most; an API server takes objects of 1.5 MiB."""
+"""The maximum number of bytes of a record; an API server takes objects of 1.5 MiB."""
 _ARRAY32: Final = b"\xdd"
 """The mark of an array with 32 bits of length, which MessagePack lets be written before its elements are known."""
 

@@ -1,6 +1,6 @@
 """The reconciliation of one node: its NodeSLO, its NodeMetric, and its batch and mid resources.
 
-What is wanted is computed and compared with what is known first; only differences are written.
+The desired objects are computed and compared with the known ones; only differences are written.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NodeReconciler:
         self._jitter = jitter
         self._started = clock()
         self._resources_at: dict[str, float] = {}
-        """When the resources of a node were written last."""
+        """The time of the last write of the resources, by node."""
         self._specs: dict[tuple[str, str], tuple[str, object]] = {}
         """The hash of the spec and the resourceVersion that a write led to, by kind and name.
 
@@ -95,7 +95,7 @@ class NodeReconciler:
         return changed
 
     async def reconcile(self, name: str) -> None:
-        """Write what differs for a node, or delete what belongs to one that does not exist any more.
+        """Write the differences for a node, or delete the objects of one that does not exist any more.
 
         Raises:
             WriteRefused: a write failed.
@@ -180,7 +180,7 @@ class NodeReconciler:
                 measured = measurements(node, metric or {}, self._objects.pods_of(name))
                 capacities = zone_capacities(topology)
             except (ValueError, TypeError, AttributeError) as error:
-                degraded = True  # to promise what was measured once would be as wrong as with a stale report
+                degraded = True  # amounts of an old measurement would be as wrong as those of a stale report
                 if self._faults.is_due(str(error), name):
                     _LOG.warning("node %s: its measurements cannot be read: %s", name, error)
             else:

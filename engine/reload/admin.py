@@ -70,7 +70,7 @@ class AdminToken:
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackWish:
+class RollbackRequest:
     """The requirements of a rollback."""
 
     to: str = ""
@@ -78,10 +78,10 @@ class RollbackWish:
     active: str = ""
     """The hash of the registry that is expected to be active; empty for any."""
     dry_run: bool = False
-    """True to return what a rollback would do, and do nothing."""
+    """True to return the effect of a rollback, and change nothing."""
 
     @classmethod
-    def of(cls, data: object) -> RollbackWish:
+    def of(cls, data: object) -> RollbackRequest:
         """Read a request; raises `ValueError` with what is wrong with it."""
         if isinstance(data, dict) and data.keys() <= {"to", "active", "dryRun"}:
             to, active, dry_run = data.get("to", ""), data.get("active", ""), data.get("dryRun", False)
@@ -94,7 +94,7 @@ class RollbackWish:
 class RollbackEndpoint:
     """`POST /rollback` with the token: activates an earlier generation of a server's policies again.
 
-    The body is `{}` for the generation before, or has fields of a `RollbackWish`.
+    The body is `{}` for the generation before, or has fields of a `RollbackRequest`.
     """
 
     def __init__(self, reloader: Callable[[], Reloader | None], token: AdminToken | None) -> None:
@@ -124,28 +124,28 @@ class RollbackEndpoint:
 async def roll_back(reloader: Reloader, data: object) -> web.Response:
     """Activate the generation that a request's body names, and return the response."""
     try:
-        wish = RollbackWish.of(data)
+        required = RollbackRequest.of(data)
     except ValueError as error:
         return web.json_response({"error": str(error)}, status=400)
     try:
-        if wish.dry_run:
-            return web.json_response(await asyncio.to_thread(_outlook, reloader, wish))
-        record = await completed(reloader.restore(wish.to, active=wish.active))
+        if required.dry_run:
+            return web.json_response(await asyncio.to_thread(_outlook, reloader, required))
+        record = await completed(reloader.restore(required.to, active=required.active))
     except AdminRefusal as refused:
         return declined(refused)
     _LOG.warning("rolled back on request: generation %d is %s again", record.generation, record.restored)
     return web.json_response({"restored": record.restored, "generation": record.generation, "hash": record.digest})
 
 
-def _outlook(reloader: Reloader, wish: RollbackWish) -> dict[str, Any]:
+def _outlook(reloader: Reloader, required: RollbackRequest) -> dict[str, Any]:
     """Return the generation that a rollback would activate, and the files that it would change."""
     status = reloader.status()
     try:
-        record = reloader.earlier(wish.to)
+        record = reloader.earlier(required.to)
     except PolicyError as error:
         raise _refused(error) from None
-    if wish.active and wish.active != status.digest:
-        raise AdminRefusal(f"`{status.digest}` is active, not `{wish.active[:80]}`", "other-active",
+    if required.active and required.active != status.digest:
+        raise AdminRefusal(f"`{status.digest}` is active, not `{required.active[:80]}`", "other-active",
                            {"active": status.digest})
     changes = file_changes(files_of(status.history[-1]), files_of(record))
     return {"dryRun": True, "restored": record.generation, "hash": record.digest, "active": status.digest,

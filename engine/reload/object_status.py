@@ -1,4 +1,4 @@
-"""The status of objects of our kinds: what is made of each, and the patch that says so.
+"""The status of objects of our kinds: the result for each, and the patch that reports it.
 
 `status_of` is a pure function of an object and the state of its source.
 """

@@ -27,7 +27,7 @@ from .vectors import OPERATORS, Operand, invert, vectorized
 
 _LONGEST_LIST: Final = 32
 _MOST_PARTS: Final = 200
-"""Most parts of one expression: each may become a program of its own."""
+"""The maximum number of parts of one expression: each may become a program of its own."""
 
 
 class Planner:

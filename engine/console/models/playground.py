@@ -85,7 +85,7 @@ class CoverageLine(Model, frozen=True, kw_only=True, rename="camel"):
     seen: int
     """The number of outcomes that a case has shown."""
     goals: int
-    """The number of outcomes that there are."""
+    """The number of possible outcomes."""
     missed: list[str]
     """The others, as text."""
 

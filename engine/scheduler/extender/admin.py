@@ -28,7 +28,7 @@ _FIELDS: Final = ("decisions", "maxDifferences", "hash", "active", "dryRun")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PromotionRequest:
     """The requirements of a promotion: the minimum number of decisions, and the maximum part (0 to 1) that differ."""
 
     decisions: int = DECISIONS
@@ -38,10 +38,10 @@ class Wish:
     active: str = ""
     """The hash of the registry that is expected to be active; empty for any."""
     dry_run: bool = False
-    """True to return what a promotion would do, and do nothing."""
+    """True to return the effect of a promotion, and change nothing."""
 
     @classmethod
-    def of(cls, data: object) -> Wish:
+    def of(cls, data: object) -> PromotionRequest:
         """Read a request; raises `ValueError` with what is wrong with it."""
         if not isinstance(data, dict):
             raise ValueError("the body must be an object")  # noqa: TRY004 - one kind of error for the reader of a body
@@ -82,7 +82,7 @@ class Promotion:
         return reloader.publish(self.path, self.files, over=self.over)
 
 
-def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
+def judge(shadow: Shadow | None, reloader: Reloader, request: PromotionRequest) -> Promotion:
     """Return the promotion of the shadow; reads its files, so it may wait for the disk.
 
     Raises:
@@ -100,23 +100,23 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
     if record.digest != agreement.shadow:
         raise AdminRefusal("what is in the shadow has just changed: 0 decisions were compared", "not-enough")
     hashes = {"hash": record.digest, "directoryHash": source.digest, "active": agreement.active}
-    if wish.hash and not any(each and each.startswith(wish.hash) for each in hashes.values()):
+    if request.hash and not any(each and each.startswith(request.hash) for each in hashes.values()):
         raise AdminRefusal(f"`{record.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "
-                      f"`{wish.hash[:80]}`", "other-hash", hashes)
+                      f"`{request.hash[:80]}`", "other-hash", hashes)
     if agreement.shadow == agreement.active:
         raise AdminRefusal(f"`{agreement.active}` is active already", "in-force", hashes)
-    if wish.active and wish.active != agreement.active:
-        raise AdminRefusal(f"`{agreement.active}` is active, not `{wish.active[:80]}`", "other-active", hashes)
+    if request.active and request.active != agreement.active:
+        raise AdminRefusal(f"`{agreement.active}` is active, not `{request.active[:80]}`", "other-active", hashes)
     tally = agreement.tally
     compared, differing = tally.compared, tally.count(ShadowResult.DIFFERS) + tally.count(ShadowResult.ERROR)
     comparison: dict[str, Any] = tally.to_json(_EXAMPLES) | {"failing": dict(agreement.failing)}
     facts = hashes | {"comparison": comparison}
-    if differing > wish.differences * max(compared, wish.decisions):
-        raise AdminRefusal(f"{differing} of {compared} decisions differ, and at most {100 * wish.differences:g} % may",
+    if differing > request.differences * max(compared, request.decisions):
+        raise AdminRefusal(f"{differing} of {compared} decisions differ, and at most {100 * request.differences:g} % may",
                       "differs", facts)
-    if compared < wish.decisions:
+    if compared < request.decisions:
         raise AdminRefusal(
-            f"{compared} decisions were compared so far, {differing} of them differ; {wish.decisions} are wanted",
+            f"{compared} decisions were compared so far, {differing} of them differ; {request.decisions} are wanted",
             "not-enough",
             facts,
         )

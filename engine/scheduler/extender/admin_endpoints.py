@@ -20,7 +20,7 @@ from koordpolicy.engine.reload.admin import (
     roll_back,
 )
 
-from .admin import Wish, changes_of, judge
+from .admin import PromotionRequest, changes_of, judge
 from .intake import SMALL_BODY, DeclinedError, Intake
 from .loaded import Loaded
 from .responses import refuse
@@ -30,7 +30,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class AdminEndpoints:
-    """Promotes the shadow, rolls back to earlier generations and switches the log; without a `token` nothing of it.
+    """Promotes the shadow, rolls back to earlier generations and switches the log; without a `token` it does none of
+    these.
 
     `loaded` returns the policies and the cluster, None until they are loaded.
     """
@@ -49,20 +50,20 @@ class AdminEndpoints:
     async def _promote(self, request: web.Request) -> web.Response:
         loaded, data = await self._admitted(request)
         try:
-            wish = Wish.of(data)
+            required = PromotionRequest.of(data)
         except ValueError as error:
             return refuse(400, str(error))
         shadow, facts = loaded.extender.shadow, dict[str, Any]()
         try:
-            if wish.dry_run:
+            if required.dry_run:
                 facts = await asyncio.to_thread(changes_of, shadow, loaded.reloader)
-            promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
+            promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, required)
             facts |= promotion.facts
-            if wish.dry_run:
+            if required.dry_run:
                 return web.json_response({"dryRun": True, "path": promotion.path} | facts)
             record = await completed(promotion.begin(loaded.reloader))
         except AdminRefusal as refused:
-            if not wish.dry_run:
+            if not required.dry_run:
                 _LOG.info("not promoted: %s", refused)
             return declined(refused, facts)
         _LOG.warning("promoted from the shadow: generation %d, %s", record.generation, record.digest)

@@ -126,7 +126,7 @@ def presence(writer: FunctionWriter, node: ast.Select) -> py.expr:
         raise RefusedError
     name = tree.constant(node.field)
     path = path_of(writer, node.operand)
-    # What is read later, where it is present, is read here.
+    # The value is read here, for the reads that follow where it is present.
     repeated = path is not None and id(node) in writer.repeated
     found: py.expr
     if writer.object_type_of(node.operand) is not None:
@@ -233,7 +233,7 @@ def or_value(writer: FunctionWriter, optional: Expr, default: Expr) -> py.expr:
 def _optional_step(writer: FunctionWriter, node: Expr) -> tuple[Expr, Expr | str] | None:
     """Return the operands of `a.?b` or `a[?b]`: the container, and a field's name or an element's key.
 
-    Of an optional container, `a.b` and `a[b]` are such reads too. Of anything else it is None.
+    Of an optional container, `a.b` and `a[b]` are such reads too. None for any other node.
     """
     if writer.checked.references.get(node.id) is not None and not isinstance(node, ast.Call):
         return None
