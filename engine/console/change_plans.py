@@ -1,6 +1,6 @@
 """The effects of promotions and rollbacks on each server, before and after: from the answers of the servers.
 
-Pure functions. Servers may answer anything: an answer that is not understood is one that refuses.
+Pure functions. Servers may answer anything: an answer that is not understood counts as a refusal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The views of running servers: their state, pods that wait in them, and the use of rules; and what has changed.
 
-Servers are not trusted: of their answers only what has the expected type is taken, and no more than fits on a page.
+Servers are not trusted: only values of the expected type are taken from their answers, and no more than fit on a page.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class ServerRoutes:
         return web.Response(body=body, content_type="application/json", charset="utf-8")
 
     async def _versions(self, request: web.Request) -> web.Response:
-        """Return the versions, once one of them is not the one of the query."""
+        """Return the versions, once one of them differs from the query."""
         self._loop = asyncio.get_running_loop()
         known, client = dict(request.query), f"{request.remote} {USER.get().name}"
         now = self.versions

@@ -16,7 +16,7 @@ from koordpolicy.engine.source import PolicyError, Problem
 from .records import RecordedChoice, RecordedProfile, RecordedSettings
 
 _LEAST_TIME: Final = 1_000_000
-"""In virtual time a pod without back-off would be tried for ever, in nanoseconds."""
+"""The least back-off in virtual time, in nanoseconds: without one a pod would be tried for ever."""
 _MOST_TIME: Final = 366 * 86_400 * 1_000_000_000
 
 

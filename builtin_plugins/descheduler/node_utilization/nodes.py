@@ -42,7 +42,9 @@ class Utilization:
         return not self.is_below(thresholds)
 
     def caps(self, thresholds: Mapping[str, float], names: Iterable[str]) -> dict[str, int]:
-        """Return the amount of each resource at its threshold; all of the capacity without one, 0 if it is lacking."""
+        """Return the amount of each resource at its threshold: the capacity without a threshold, 0 if the node lacks
+        the resource.
+        """
         return {
             name: int(thresholds[name] * 0.01 * self.capacity.get(name, 0)) if name in thresholds
             else self.capacity.get(name, 0)

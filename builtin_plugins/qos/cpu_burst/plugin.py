@@ -212,7 +212,7 @@ def _entry(pod: PodInfo, section: Mapping[str, Any], readings: Readings) -> _Pod
         try:
             burst = burst_pod(pod, readings.directory)
         except ValueError:
-            burst = None  # a limit that nobody can read costs its own pod only
+            burst = None  # a malformed limit affects its own pod only
     return _PodEntry(pod, burst, config, excluded_cpu(pod))
 
 

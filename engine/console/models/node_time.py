@@ -59,7 +59,7 @@ class NodeTimeView(Model, frozen=True, kw_only=True, rename="camel"):
     cpu: list[UsageLine]
     memory: list[UsageLine]
     limit: list[float | None]
-    """By span what suppressions leave to best-effort pods at its end, in milli-cores; null for no limit."""
+    """By span: the CPU that suppressions leave to best-effort pods at its end, in milli-cores; null for no limit."""
     cpu_allocatable: float | None
     memory_allocatable: float | None
     changes: list[NodeChangeLine]

@@ -1,4 +1,4 @@
-"""Arbitration: in which order waiting jobs are looked at, and which of them may run (Koordinator's arbitrator)."""
+"""Arbitration: the order of waiting jobs, and the choice of those that may run (Koordinator's arbitrator)."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def arbitrate(
     """Decide about waiting jobs, in their order.
 
     `ruled` is called with each job that passed or failed at once, so that it counts for those behind it. Jobs that
-    ended, as after a restart, are left out. Nothing is written: a job passed when its annotation is, and deciding again
-    after a failed write changes nothing.
+    ended, as after a restart, are left out. Nothing is written here. A job has passed once its annotation is written;
+    deciding again after a failed write changes nothing.
     """
     found: dict[Ruling, list[Json]] = {each: [] for each in Ruling}
     for job in ordered:

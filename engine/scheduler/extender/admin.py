@@ -112,8 +112,11 @@ def judge(shadow: Shadow | None, reloader: Reloader, request: PromotionRequest) 
     comparison: dict[str, Any] = tally.to_json(_EXAMPLES) | {"failing": dict(agreement.failing)}
     facts = hashes | {"comparison": comparison}
     if differing > request.differences * max(compared, request.decisions):
-        raise AdminRefusal(f"{differing} of {compared} decisions differ, and at most {100 * request.differences:g} % may",
-                      "differs", facts)
+        raise AdminRefusal(
+            f"{differing} of {compared} decisions differ, and at most {100 * request.differences:g} % may",
+            "differs",
+            facts,
+        )
     if compared < request.decisions:
         raise AdminRefusal(
             f"{compared} decisions were compared so far, {differing} of them differ; {request.decisions} are wanted",
