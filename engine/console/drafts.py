@@ -35,7 +35,7 @@ class Draft(Model, frozen=True, kw_only=True, rename="camel"):
     pod: str = ""
     offset: int = 0
     name: str = ""
-    """The new name of what is at the offset, for a renaming."""
+    """The new name, for a renaming of the name at the offset."""
     budgets: dict[str, str] = msgspec.field(default_factory=dict)
     at: str = ""
     """A time of the recording at which the draft is evaluated, RFC 3339; empty for the console's cluster."""

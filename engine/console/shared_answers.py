@@ -1,4 +1,4 @@
-"""Answers that are shared: of equal requests at one version one is computed, however many viewers there are."""
+"""Answers that are shared: equal requests at one version are computed once, however many viewers there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Shared:
 
 
 class SharedAnswers:
-    """A cache of answers by their requests, for one version of what they are computed of; for any thread."""
+    """A cache of answers by their requests, for one version of their inputs; for any thread."""
 
     def __init__(self, *, most: int = MOST, largest: int = LARGEST) -> None:
         self._most = most
@@ -50,7 +50,7 @@ class SharedAnswers:
         return shared.future
 
     def clear(self) -> None:
-        """Drop all answers: what they were computed of has changed."""
+        """Drop all answers: their inputs have changed."""
         with self._lock:
             self._answers.clear()
             self._size = 0

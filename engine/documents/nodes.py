@@ -223,8 +223,8 @@ def read(source: Source, problems: Problems | None = None) -> tuple[YamlNode, ..
 
 
 class _Stream:
-    """A text from an offset on, as the parser takes it: from a stream it reads piece by piece, and other threads have
-    their turn at each of them, however long a comment or a scalar is.
+    """A text from an offset on, as a stream: the parser reads it in pieces, and other threads have their turn after
+    each piece, also within a long comment or scalar.
     """
 
     def __init__(self, text: str, start: int) -> None:
@@ -421,8 +421,7 @@ class _Composer:
                 if -(2**63) <= number < 2**64:
                     return number
             self.problem(f"the number {text[:40]} does not fit in 64 bits", self.span_of(event), code="out-of-range")
-            # What else is said of the field must hold for what is written: it is the nearest number that expressions
-            # can count to.
+            # Other problems of the field must be true of the text: this is the nearest number in 64 bits.
             return -(2**63) if text[0] == "-" else 2**63 - 1
         if _FLOAT.fullmatch(text):
             return float(text)

@@ -15,7 +15,7 @@ from .observe.counters import expressions_of
 def scheduler_status(scheduler: Scheduler, reloader: Reloader, cluster: Mapping[str, Any]) -> dict[str, Any]:
     """Return the basis of a scheduler's decisions: its profiles, policies with their problems, and expressions.
 
-    `cluster` is what is known of the source of the cluster; the kinds that it lacks are added.
+    `cluster` has the facts about the source of the cluster; the kinds that it lacks are added.
     """
     fault = scheduler.hot_swap.fault
     lacks = lacks_of(scheduler)

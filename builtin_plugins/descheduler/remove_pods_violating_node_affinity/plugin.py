@@ -28,7 +28,7 @@ Json = Mapping[str, Any]
 
 
 class RemovePodsViolatingNodeAffinity:
-    """Evicts active pods that another affinity of their node would suit, and that fit on some node at this time.
+    """Evicts active pods whose node does not match their affinity, and that fit on some node at this time.
 
     Required: the node no longer matches. Preferred: a node has a greater sum of weights than the pod's own.
     """
@@ -93,7 +93,7 @@ class _Look:
         return "its required node affinity does not match its node"
 
     def outweighed(self, pod: PodInfo, row: int) -> str:
-        """Return that a node has a greater weight than the pod's own; empty if none has."""
+        """Return the reason if a node has a greater weight than the pod's own; empty if none has."""
         terms: Sequence[Json] = (_node_affinity(pod) or {}).get(PREFERRED) or ()
         if not terms:
             return ""
