@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Plugin, Registry
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-    from koordpolicy.engine.scheduler.extender.loaded import Loaded
+    from koordpolicy.engine.scheduler.extender.loaded_extender import Loaded
     from koordpolicy.engine.scheduler.extender.pod_binder import PodBinder
     from koordpolicy.engine.scheduler.extender.server import Server
 
@@ -242,7 +242,7 @@ def loader(
         from koordpolicy.engine.reload.settings import ReloadSettings
         from koordpolicy.engine.reload.startup import InvalidAtStart
         from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-        from koordpolicy.engine.scheduler.extender.loaded import Loaded
+        from koordpolicy.engine.scheduler.extender.loaded_extender import Loaded
         from koordpolicy.engine.scheduler.extender.placements import Placements
         from koordpolicy.engine.scheduler.extender.protocol import Extender, Priorities
         from koordpolicy.engine.scheduler.extender.shadow import SHARE, Shadow

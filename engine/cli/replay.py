@@ -139,10 +139,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if (options.trace is None) == (options.recorded is None):
         raise Stop("replay what? name a trace with `--trace`, or a flight recording with `--recorded`")
     if options.recorded is not None:
-        from . import recorded  # a trace does without it
+        from . import recorded_replay  # a trace does without it
 
         refuse_given(options, _ONLY_TRACE, "goes with `--trace`")
-        return recorded.run(options, builtins)
+        return recorded_replay.run(options, builtins)
     if options.config is not None:
         raise Stop("`--config` goes with `--recorded`: for a trace there is `--enable`")
     for name, value in _DEFAULTS.items():

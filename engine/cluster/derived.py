@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 
-from .owned import OWNED, Owned
+from .owned_columns import OWNED, Owned
 from .snapshot import Snapshot
 from .state import ClusterState
 

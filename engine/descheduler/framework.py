@@ -22,10 +22,10 @@ from koordpolicy.engine.framework.points import Proof
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .background import BackgroundEvictions
-from .cleared import clears_of
 from .evictor import CycleEvictor, SharedEvictions
 from .ledger import CycleLedger, LedgerEntry
 from .limits import CycleLimits, EvictionLimiter
+from .node_clearing import clears_of
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
 from .proof.prove import CycleProof, Proving
 from .results import CycleRecord, CycleResult

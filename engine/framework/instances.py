@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from koordpolicy.engine.cluster.owned import Owned
+from koordpolicy.engine.cluster.owned_columns import Owned
 from koordpolicy.engine.framework.handle import Closeable, Startable
 
 from .border import must_be_survived

@@ -20,7 +20,7 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Reloader
 from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.extender.loaded import Loaded
+from koordpolicy.engine.scheduler.extender.loaded_extender import Loaded
 from koordpolicy.engine.scheduler.extender.protocol import Extender
 from koordpolicy.engine.scheduler.extender.server import Server
 

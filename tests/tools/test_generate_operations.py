@@ -40,7 +40,7 @@ from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.framework.qos import Storage
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.extender.loaded import Loaded
+from koordpolicy.engine.scheduler.extender.loaded_extender import Loaded
 from koordpolicy.engine.scheduler.extender.server import Server
 from koordpolicy.engine.scheduler.live.operations import Operations
 from koordpolicy.engine.scheduler.live.owner import LiveView

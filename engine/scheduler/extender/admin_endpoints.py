@@ -22,7 +22,7 @@ from koordpolicy.engine.reload.admin import (
 
 from .admin import PromotionRequest, changes_of, judge
 from .intake import SMALL_BODY, DeclinedError, Intake
-from .loaded import Loaded
+from .loaded_extender import Loaded
 from .responses import refuse
 from .services import FLAGS, UnknownPathError, switched
 

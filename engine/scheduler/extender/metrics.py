@@ -11,7 +11,7 @@ from ..observe import metric_table as table
 from ..observe.policy_metrics import evaluations, plugin_counters, policies
 from .bindings import bindings_under_way
 from .decision_record import DecisionRecord, Verb
-from .loaded import Loaded
+from .loaded_extender import Loaded
 from .protocol import Extender
 from .shadow import ShadowResult
 from .watchdog import Watchdog

@@ -47,7 +47,7 @@ from .explain_endpoint import (
     read_explain_request,
 )
 from .intake import SMALL_BODY, DeclinedError, Intake
-from .loaded import Loaded
+from .loaded_extender import Loaded
 from .metrics import Metrics
 from .responses import LATER, explain_errors, later, refuse, send
 from .services import UnknownPathError

@@ -10,7 +10,7 @@ from koordpolicy.engine.serving.daemons import Daemons
 
 from ..status import scheduler_status
 from .bindings import bindings_under_way
-from .loaded import Loaded
+from .loaded_extender import Loaded
 
 
 def status_of(loaded: Loaded, pod: str | None = None, *, binder: Daemons | None = None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from koordpolicy.engine.scheduler.extender import explain_endpoint
 from koordpolicy.engine.scheduler.extender import server as serving
 from koordpolicy.engine.scheduler.extender.blocks import BLOCK
 from koordpolicy.engine.scheduler.extender.decision_record import Verb
-from koordpolicy.engine.scheduler.extender.loaded import Loaded
+from koordpolicy.engine.scheduler.extender.loaded_extender import Loaded
 from koordpolicy.engine.scheduler.extender.responses import send
 from koordpolicy.engine.scheduler.extender.server import Server
 
