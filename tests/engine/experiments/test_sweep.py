@@ -46,7 +46,7 @@ def test_experiments_come_back_in_the_order_of_their_points_whatever_the_order_o
     assert [(each.point, each.outcome.figures) for each in found.finished] == [
         (point, {"seed": point["seed"]}) for point in POINTS
     ]
-    assert (found.failed, found.kept, done) == ((), 0, [0, 1, 2, 3, 4])
+    assert (found.failed, found.finished_before, done) == ((), 0, [0, 1, 2, 3, 4])
 
 
 def test_what_is_finished_is_not_run_again_and_what_is_new_is(tmp_path):
@@ -56,7 +56,7 @@ def test_what_is_finished_is_not_run_again_and_what_is_new_is(tmp_path):
     again = Counting()
     with Journal(path) as journal:
         found = sweep(POINTS, Space(), again, runner=Here(), version="1", journal=journal)
-    assert (again.ran, found.kept, len(found.finished)) == ([("b", 2)], 3, 4)
+    assert (again.ran, found.finished_before, len(found.finished)) == ([("b", 2)], 3, 4)
 
 
 @pytest.mark.parametrize(("text", "version"), [("y", "1"), ("x", "2")])
