@@ -99,15 +99,10 @@ class Coscheduling:
 
     def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Admit one pod of a group with enough members to the queue, as the representative of the others."""
-        gang, refusal = self._gang_of(pod)
-        if gang is None:
-            return refusal
-        group = self.gangs.group(gang)
-        if _is_done(gang, group):
-            return None
-        refusal = self._basic_check(gang, group, pod)
-        if refusal is not None:
-            return refusal
+        found = self._to_try(pod)
+        if not isinstance(found, tuple):
+            return found
+        gang, group = found
         cycle = self.cycle
         if cycle is not None and cycle.group == group.ids and pod.key not in cycle.attempted:
             return _refuse(f"gangGroup {group.id} is scheduling and this pod has not been attempted")
@@ -149,15 +144,10 @@ class Coscheduling:
 
     def before_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Changed | Refusal | None:
         """Check the group again, and begin its cycle with its first pod."""
-        gang, refusal = self._gang_of(pod)
-        if gang is None:
-            return refusal
-        group = self.gangs.group(gang)
-        if _is_done(gang, group):
-            return None
-        refusal = self._basic_check(gang, group, pod)
-        if refusal is not None:
-            return refusal
+        found = self._to_try(pod)
+        if not isinstance(found, tuple):
+            return found
+        _, group = found
         cycle = self.cycle
         # A pod that returns after a failure starts a new cycle, even before the next pod is taken.
         if cycle is None or cycle.group != group.ids or (cycle.failure and pod.key in cycle.attempted):
@@ -417,10 +407,17 @@ class Coscheduling:
             return None, _refuse(f"gang has not init, gangName: {gang_id}, podName: {pod.key}")
         return gang, None
 
-    def _basic_check(self, gang: Gang, group: GangGroup, pod: PodInfo) -> Refusal | None:
+    def _to_try(self, pod: PodInfo) -> tuple[Gang, GangGroup] | Refusal | None:
+        """Return the pod's gang and group if the group may be tried; None if there is nothing to wait for."""
+        gang, refusal = self._gang_of(pod)
+        if gang is None:
+            return refusal
+        group = self.gangs.group(gang)
+        if _is_done(gang, group):
+            return None
         message = self._checked(gang, group, pod)
         if message is None:
-            return None
+            return gang, group
         if group.representative == pod.key:
             group.representative = ""
         return _refuse(message)
