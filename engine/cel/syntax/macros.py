@@ -6,7 +6,6 @@ name it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from .ast import Bind, Comprehension, Expr, Ident, Literal, Macro, OptionalMap, Select
@@ -38,76 +37,78 @@ class MacroCall(NamedTuple):
     end: int
 
 
-class Note(Protocol):
-    """Reports an error at a place of the text, and lets the parser go on."""
+class MacroParser(Protocol):
+    """The parser, as macros use it."""
 
-    def __call__(self, message: str, start: int, end: int, help: str = ..., /) -> None: ...  # noqa: A002, D102 - as `Problem` calls it
+    optional_syntax: bool
+
+    def next_id(self) -> int:
+        """Return the id of the next node."""
+        ...
+
+    def note(self, message: str, start: int, end: int, help: str = "") -> None:  # noqa: A002 - as `Problem` calls it
+        """Report an error at a place of the text; the parser goes on."""
+        ...
 
 
-class Macros:
-    """The macros of one expression."""
-
-    def __init__(self, next_id: Callable[[], int], note: Note, *, optional_syntax: bool) -> None:
-        """`next_id` returns the id of the next node; `optional_syntax` allows `optMap` and `optFlatMap`."""
-        self._next_id = next_id
-        self._note = note
-        self._optional_syntax = optional_syntax
-
-    def expand(self, call: MacroCall) -> Expr | None:
-        """Return the node of a macro, or None if this is a plain call."""
-        name, target, args, position, start, end = call
-        if target is None:
-            return self._presence(call) if name == "has" and len(args) == 1 else None
-        key = (name, len(args))
-        macro, two = _ONE_VARIABLE.get(key), False
-        if macro is None:
-            macro, two = _TWO_VARIABLES.get(key), True
-        if macro is not None:
-            return self._comprehension(call, target, macro, two=two)
-        if key == ("bind", 3) and isinstance(target, Ident) and target.name == "cel" and not target.rooted:
-            return Bind(self._next_id(), position, start, end, self._variable(args[0]), args[1], args[2])
-        if self._optional_syntax and key in _OPTIONAL_MAP:
-            return OptionalMap(
-                self._next_id(), position, start, end, target, self._variable(args[0]), args[1], name == "optFlatMap",
-            )
-        return None
-
-    def _presence(self, call: MacroCall) -> Expr:
-        (field,) = call.args
-        if not isinstance(field, Select) or field.optional or field.test:
-            self._note(
-                "`has()` tests a field: it takes a selection such as `x.y`", field.position, field.position + 1,
-                "for a key write `'key' in x`; an optional is tested with `.hasValue()`",
-            )  # fmt: skip
-            return Literal(self._next_id(), call.position, call.start, call.end, False)
-        return Select(self._next_id(), field.position, call.start, call.end, field.operand, field.field, True)
-
-    def _comprehension(self, call: MacroCall, target: Expr, macro: Macro, *, two: bool) -> Expr:
-        variable = self._variable(call.args[0])
-        second = self._variable(call.args[1]) if two else None
-        if variable and variable == second:
-            self._note(
-                f"`{second}` names both variables", call.args[1].start, call.args[1].end, "give them two names",
-            )  # fmt: skip
-        rest = call.args[2 if two else 1:]
-        predicate: Expr | None = None
-        transform: Expr | None = None
-        if macro in _PREDICATES:
-            (predicate,) = rest
-        elif len(rest) == 2:
-            predicate, transform = rest
-        else:
-            (transform,) = rest
-        return Comprehension(
-            self._next_id(), call.position, call.start, call.end, macro, target, variable, second, predicate, transform,
+def expand(parser: MacroParser, call: MacroCall) -> Expr | None:
+    """Return the node of a macro, or None if this is a plain call."""
+    name, target, args, position, start, end = call
+    if target is None:
+        return _presence(parser, call) if name == "has" and len(args) == 1 else None
+    key = (name, len(args))
+    macro, two = _ONE_VARIABLE.get(key), False
+    if macro is None:
+        macro, two = _TWO_VARIABLES.get(key), True
+    if macro is not None:
+        return _comprehension(parser, call, target, macro, two=two)
+    if key == ("bind", 3) and isinstance(target, Ident) and target.name == "cel" and not target.rooted:
+        return Bind(parser.next_id(), position, start, end, _variable(parser, args[0]), args[1], args[2])
+    if parser.optional_syntax and key in _OPTIONAL_MAP:
+        return OptionalMap(
+            parser.next_id(), position, start, end, target, _variable(parser, args[0]), args[1], name == "optFlatMap",
         )
+    return None
 
-    def _variable(self, node: Expr) -> str:
-        """Return the name of a macro's variable."""
-        if isinstance(node, Ident) and not node.rooted:
-            return node.name
-        self._note(
-            "a macro's variable must be a simple name", node.position, node.position + 1,
-            "as in `list.all(x, x > 0)`",
+
+def _presence(parser: MacroParser, call: MacroCall) -> Expr:
+    (field,) = call.args
+    if not isinstance(field, Select) or field.optional or field.test:
+        parser.note(
+            "`has()` tests a field: it takes a selection such as `x.y`", field.position, field.position + 1,
+            "for a key write `'key' in x`; an optional is tested with `.hasValue()`",
         )  # fmt: skip
-        return ""
+        return Literal(parser.next_id(), call.position, call.start, call.end, False)
+    return Select(parser.next_id(), field.position, call.start, call.end, field.operand, field.field, True)
+
+
+def _comprehension(parser: MacroParser, call: MacroCall, target: Expr, macro: Macro, *, two: bool) -> Expr:
+    variable = _variable(parser, call.args[0])
+    second = _variable(parser, call.args[1]) if two else None
+    if variable and variable == second:
+        parser.note(
+            f"`{second}` names both variables", call.args[1].start, call.args[1].end, "give them two names",
+        )  # fmt: skip
+    rest = call.args[2 if two else 1:]
+    predicate: Expr | None = None
+    transform: Expr | None = None
+    if macro in _PREDICATES:
+        (predicate,) = rest
+    elif len(rest) == 2:
+        predicate, transform = rest
+    else:
+        (transform,) = rest
+    return Comprehension(
+        parser.next_id(), call.position, call.start, call.end, macro, target, variable, second, predicate, transform,
+    )
+
+
+def _variable(parser: MacroParser, node: Expr) -> str:
+    """Return the name of a macro's variable."""
+    if isinstance(node, Ident) and not node.rooted:
+        return node.name
+    parser.note(
+        "a macro's variable must be a simple name", node.position, node.position + 1,
+        "as in `list.all(x, x > 0)`",
+    )  # fmt: skip
+    return ""

@@ -29,7 +29,7 @@ from .ast import (
 )
 from .lexer import RESERVED, LiteralError, Token, decode, double, integer, tokenize
 from .limits import ExpressionLimits
-from .macros import MacroCall, Macros
+from .macros import MacroCall, expand
 from .suggestions import UnexpectedToken
 
 _BINARY: Final = {
@@ -118,7 +118,7 @@ class _Parser:
         self, source: Source, macros: bool, escaped_identifiers: bool, limits: ExpressionLimits, optional_syntax: bool,
     ) -> None:
         self.source = source
-        self.macros = Macros(self.next_id, self.note, optional_syntax=optional_syntax) if macros else None
+        self.macros = macros
         self.escaped_identifiers = escaped_identifiers
         self.limits = limits
         self.depth = limits.depth
@@ -651,8 +651,8 @@ class _Parser:
         name = top.name
         target = values[0] if top.member else None
         args = values[1:] if top.member else values
-        if self.macros is not None and not top.rooted:
-            node = self.macros.expand(MacroCall(name, target, args, top.position, top.start, end))
+        if self.macros and not top.rooted:
+            node = expand(self, MacroCall(name, target, args, top.position, top.start, end))
             if node is not None:
                 return node
         return Call(self.next_id(), top.position, top.start, end, name, target, args, top.rooted)

@@ -244,6 +244,14 @@ def test_a_fault_says_what_and_where_and_what_to_do(text: str, wanted: tuple[str
     assert refusal(text) == wanted
 
 
+def test_two_variables_that_are_no_names_are_not_one_name_given_twice():
+    with pytest.raises(PolicyError) as caught:
+        parse(Source("x", "a.all(1, 2, true)"))
+    assert [(each.message, each.span.start) for each in caught.value.problems if each.span is not None] == [
+        ("a macro's variable must be a simple name", 6), ("a macro's variable must be a simple name", 9),
+    ]
+
+
 def test_faults_that_do_not_stop_the_reading_are_all_told():
     with pytest.raises(PolicyError) as caught:
         read("if == 99999999999999999999 && has(while)")
