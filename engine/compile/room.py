@@ -16,7 +16,7 @@ from .programs import RoomPrograms
 def compile_room(room: RoomExpressions | None, expressions: Expressions) -> RoomPrograms | None:
     """Return the compiled room; None if there is none, or one of its expressions is invalid.
 
-    A name that only one of two written maps has is a problem: what no pod takes is never used up.
+    A name that only one of two written maps has is a problem: an amount that no pod takes is never used up.
     """
     if room is None:
         return None

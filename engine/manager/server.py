@@ -138,7 +138,7 @@ class ManagerServer:
     def run(self) -> Ended:
         """Work until `stop` is called or the Lease is lost.
 
-        Raises what ends the work: a process that led and did nothing would keep others from leading.
+        Raises the error that ends the work: a process that led and did nothing would keep others from leading.
         """
         self.io.start()
         try:

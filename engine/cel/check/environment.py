@@ -146,7 +146,7 @@ class Overload:
     """The steps of a call through its arguments, if these may contain other values (see `traversal`): by default it
     traverses all of them. Strings are charged by `cost` alone."""
     result_steps: Callable[..., int] | None = None
-    """The steps of a call that only its result tells: takes the result and then the arguments. For a function whose
+    """The steps of a call that follow from its result; takes the result and then the arguments. For a function whose
     result may be large although its arguments are not, or whose time depends on what it finds."""
     reads: Reads | None = None
     """The parts of its arguments that it reads, if not all: results are cached while those parts are unchanged."""
