@@ -1,7 +1,7 @@
 """Events (events.k8s.io/v1) about objects, with equal ones aggregated into a series.
 
-`record` may be called from any thread and neither blocks nor writes; `run` writes in the transport's event loop. What
-repeats while the server is slow is counted in memory and takes no room in the buffer. Other than Kubernetes' own
+`record` may be called from any thread and neither blocks nor writes; `run` writes in the transport's event loop. Events
+that repeat while the server is slow are counted in memory and take no room in the buffer. Unlike Kubernetes' own
 recorder, which shows the first note of a series for ever, this one updates the note when it changes.
 """
 
@@ -40,7 +40,8 @@ CORE_EVENTS: Final = ApiResource("Event", "", "v1", "events")
 
 _BUFFER: Final = 1000
 _AT_ONCE: Final = 16
-"""Events that are written at the same time: one after the other, a scheduler makes more than are written."""
+"""Events that are written at the same time: if they were written one after the other, a scheduler would make more than
+are written."""
 _NOTE_BYTES: Final = 1024
 _CUT: Final = b" ..."
 _FIELD: Final = 128
@@ -144,7 +145,7 @@ class EventRecorder:
         self._faults = RepeatedFaults()
         """Of all below, and of the fields of each series."""
         self._series: dict[_Key, _Series] = {}
-        """By the time of their last event: what has ended is first."""
+        """In the order of their last event: series that have ended are first."""
         self._refreshes: list[tuple[float, int, _Key, _Series]] = []
         """A heap of the series that were updated, each once, by the earliest time of its next refresh."""
         self._numbers = itertools.count()
@@ -191,7 +192,7 @@ class EventRecorder:
         return True
 
     async def run(self) -> None:
-        """Write events until cancelled; what is not written by then is written by `flush`."""
+        """Write events until cancelled; `flush` writes the rest."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         try:
             while True:

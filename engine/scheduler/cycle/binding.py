@@ -113,7 +113,8 @@ class BindingCycle:
     lease: Lease | None = None
     """Keeps the plugins open while the cycle runs concurrently with others."""
     begun: int = 0
-    """When the first job was submitted, in nanoseconds since the epoch; after a wait for objects, the first one since.
+    """The time at which the first job was submitted, in nanoseconds since the epoch; after a wait for objects, the
+    first one since.
     """
     deadline: int = 0
     steps: _Steps | None = None
@@ -204,7 +205,7 @@ class BindingCycles:
         cluster.listen(self._note)
 
     def close(self) -> None:
-        """Take note of no more events."""
+        """Stop receiving events."""
         self._cluster.unlisten(self._note)
 
     @property
@@ -224,7 +225,7 @@ class BindingCycles:
 
     @property
     def begun(self) -> tuple[int, ...]:
-        """When the cycles began that are in flight, or abandoned with a worker in their job; for any thread."""
+        """The start times of the cycles that are in flight, or abandoned with a worker in their job; for any thread."""
         # Both tuples are made at once, whatever the owner of the cluster does meanwhile.
         in_flight, abandoned = tuple(self._in_flight), tuple(self._abandoned.values())
         return (*(binding.begun for binding in in_flight), *(binding.begun for binding, _ in abandoned))

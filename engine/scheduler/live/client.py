@@ -104,7 +104,7 @@ class LiveClient:
         """The victims of preemptions; for the deciding thread."""
 
     def own(self, cluster: Cluster) -> None:
-        """Take note that the calling thread decides on this cluster: no method waits there."""
+        """Record that the calling thread decides on this cluster: no method waits there."""
         self._owner, self._cluster = threading.get_ident(), cluster
         cluster.listen(self._victims.note)
 
@@ -196,8 +196,8 @@ class LiveClient:
         self._io.spawn(self._preempt(Preemption(preemptor, node, pod, marked)), f"the preemption of {pod.key}")
 
     def revise(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Return an object as the cluster should have it: a victim whose deletion is under way stays one that is being
-        deleted, though the server reports a change of it from before. For the deciding thread.
+        """Return an object as the cluster should have it: a victim whose deletion is under way is still shown as being
+        deleted, although the server reports an earlier change of it. For the deciding thread.
         """
         return self._victims.revise(item)
 
