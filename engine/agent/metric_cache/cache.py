@@ -22,7 +22,7 @@ RETENTION: Final[Mapping[str, int]] = {
 """The longest window by kind of subject, in nanoseconds: NodeMetric reports percentiles of a node over 5, 10 and 30
 minutes, and averages of its pods over 5. Other kinds (`numaNode`, `resctrl`, ...) have that of a pod."""
 LONGEST: Final = 60 * _MINUTE
-"""The longest window that is kept: a thousand series of an hour have 18 MB."""
+"""The longest retention: a thousand series of an hour have 18 MB."""
 _FEW: Final = frozenset({"node", "system", "bestEffort"})
 _EXACT_ROWS: Final = 600
 """Of many subjects, longer series are rounded to 32 bits: a thousand series of an hour would need 36 MB."""
@@ -53,7 +53,7 @@ class MetricCache:
     def require(self, what: str, window: int) -> None:
         """Keep samples of a kind for that long, in nanoseconds, but at most an hour; never shortens a retention.
 
-        A longer window than any before, when it is read for the first time, finds what there is, and is full later.
+        A window longer than any before has only the existing samples at its first read, and is full later.
         """
         if window <= self.retention(what):
             return

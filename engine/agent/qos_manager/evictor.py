@@ -158,8 +158,8 @@ class PodEvictor:
     def evict(self, pod: PodInfo, adjustment: Adjustment) -> None:
         """Begin an eviction and return at once.
 
-        What is not sent, as the list of pods is too old or there are too many evictions, is an attempt too, with its
-        outcome. A pod that is leaving already is left alone.
+        An eviction that is not sent, because the list of pods is too old or there are too many evictions, is an attempt
+        too, with its outcome. A pod that is leaving already is left alone.
         """
         uid, sends, pods_age_s = pod.uid, False, self._pods_age_s()
         reason, killing, _ = adjustment.reason.partition(_KILL)

@@ -1,7 +1,7 @@
 """The cluster as the migration controller sees it: a snapshot, with this process' own writes, and reads where it lags.
 
-What a snapshot does not have is read from the API server before a step concludes that it is gone: informers of
-different kinds are not in step with each other.
+An object that the snapshot does not have is read from the API server before a step concludes that it is gone: informers
+of different kinds are not in step with each other.
 """
 
 from __future__ import annotations
