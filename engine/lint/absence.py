@@ -52,7 +52,7 @@ def absent_keys(subject: LintSubject) -> Iterator[Violation]:
             reader.read(placed.checked.root, NOTHING)
         for access in _outermost(reader.found):
             if (access.checked, access.node.id) not in implied \
-                    and not absences.is_there(access.key) and not absences.is_there(access.or_key):
+                    and not any(map(absences.is_there, (access.key, *access.or_keys))):
                 implied.add((access.checked, access.node.id))
                 yield absence_of(subject, placed, access)
         if placed.role in _IN_SEQUENCE and placed.role != "score":

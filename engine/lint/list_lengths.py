@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +23,7 @@ from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, ListLit
 from koordpolicy.engine.cel.syntax.unparse import unparse
 
 from .ranges import COMPARISONS, MIRRORED, Analysis
+from .split_parts import parts_matching, parts_with
 
 UNKNOWN: Final = 1 << 32
 """The length of a list of which nothing is known: no read of it is reported."""
@@ -34,9 +35,14 @@ ELEMENT_READS: Final = frozenset(("_[_]", "min", "max", "greatest", "least", "ma
 """Names of the calls that may read an element."""
 ELEMENT_READ: Final = re.compile(r"[\w)\]]\s*\[|\b(?:min|max|value)\s*\(|\b(?:greatest|least)\s*\(\s*[a-z]")
 """The text of expressions in which an element may be read."""
+_MOST_VALUES: Final = 64
+"""The maximum number of values of a list of constants that are compared with a text."""
 _AS_LONG: Final = frozenset(("sort", "reverse", "dyn"))
 _EXTREMES: Final = frozenset(("min", "max", "math.greatest", "math.least"))
-_TEXT_TESTS: Final = frozenset(("matches", "startsWith", "endsWith", "contains"))
+_CONTAINING: Final = frozenset(("startsWith", "endsWith", "contains"))
+_POSITIONS: Final = frozenset(("indexOf", "lastIndexOf"))
+_PARTS_OF_ANY: Final = "split(*)"
+"""Ends the canonical text of the parts that a test guarantees whose pattern or text is not known."""
 _NEGATED: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -156,7 +162,7 @@ class Lengths:
             elif isinstance(node, Call):
                 function, arguments = self._called(node)
                 if function == "split" and len(arguments) == 2:
-                    return f"{self.key(arguments[0])}.split({self.key(arguments[1])})"
+                    return self._split(arguments[0], self.key(arguments[1]))
                 if function not in _AS_LONG:
                     return self.key(node)
                 node = arguments[0]
@@ -173,12 +179,63 @@ class Lengths:
 
     def keys_of_read(self, node: Expr, needed: int) -> tuple[str, ...]:
         """Return the canonical texts of an element that a list must have; any of them guarantees it."""
-        held = self.text(node)
-        keys = [f"{held}[#{needed - 1}]"]
-        part = self._resolved(node)
-        if isinstance(part, Call) and part.function == "split" and part.target is not None:
-            keys.append(f"{self.key(part.target)}.split(*)")
-        return tuple(keys)
+        return (f"{self.text(node)}[#{needed - 1}]", *self.parts_of_read(node, needed, _MOST_STEPS))
+
+    def parts_of_read(self, node: Expr, needed: int, steps: int) -> Iterator[str]:
+        """Yield further canonical texts of an element of a list if it is as long as the parts of a text.
+
+        No more than so many nested lists are followed.
+        """
+        reference = self.checked.references.get(node.id)
+        if steps <= 0:
+            return
+        if isinstance(reference, DefinitionReference):
+            below = self.definition(reference.name)
+            yield from below.parts_of_read(below.checked.root, needed, steps - 1)
+        elif isinstance(reference, LocalReference) and reference.name in self.bound:
+            yield from self.parts_of_read(self.bound[reference.name], needed, steps - 1)
+        elif isinstance(node, Call):
+            function, arguments = self._called(node)
+            if function in _AS_LONG:
+                yield from self.parts_of_read(arguments[0], needed, steps - 1)
+            elif function == "split":
+                yield f"{self.key(arguments[0])}.{_PARTS_OF_ANY}"
+                if len(arguments) == 3 and self._may_have(arguments[2], needed):
+                    yield f"{self._split(arguments[0], self.key(arguments[1]))}[#{needed - 1}]"
+
+    def _may_have(self, limit: Expr, needed: int) -> bool:
+        """Return whether the third argument of `split` permits so many parts; -1 permits all."""
+        constant = self.analysis.constant(limit)
+        return constant is not None and isinstance(constant[0], int) and (constant[0] < 0 or constant[0] >= needed)
+
+    def _split(self, text: Expr, separator: str) -> str:
+        """Return the canonical text of the parts of a text."""
+        return f"{self.key(text)}.split({separator})"
+
+    def _parts(self, text: Expr, parts: Mapping[str, int] | None) -> Iterator[str]:
+        """Yield the canonical texts of the parts that a text has at least, by separator; of any for None."""
+        if parts is None:
+            yield f"{self.key(text)}.{_PARTS_OF_ANY}"
+            return
+        for separator, number in parts.items():
+            held = self._split(text, repr(separator))
+            for index in range(1, min(number, _MOST_GUARANTEED)):
+                yield f"{held}[#{index}]"
+
+    def _parts_of_all(self, text: Expr, values: object) -> Iterator[str]:
+        """Yield the parts of a text that is one of these values."""
+        texts = [each for each in values if isinstance(each, str)] if isinstance(values, list) else []
+        if isinstance(values, list) and 0 < len(values) == len(texts) <= _MOST_VALUES:
+            first, *others = map(parts_with, texts)
+            yield from self._parts(text, {
+                separator: min(number, *(each.get(separator, 1) for each in others)) if others else number
+                for separator, number in first.items()
+            })
+
+    def _text_of(self, node: Expr) -> str | None:
+        """Return the value of a constant text; None if it is not known."""
+        constant = self.analysis.constant(node)
+        return constant[0] if constant is not None and isinstance(constant[0], str) else None
 
     def _resolved(self, node: Expr) -> Expr:
         """Return the expression that a name is bound to."""
@@ -215,8 +272,15 @@ class Lengths:
         function, arguments = self._called(node)
         if function == "@in" and truth and self._is_list(arguments[1]):
             yield from self.at_least(arguments[1], 1)
-        elif function in _TEXT_TESTS and truth and len(arguments) == 2:
-            yield f"{self.key(arguments[0])}.split(*)"
+            constant = self.analysis.constant(arguments[1])
+            if constant is not None:
+                yield from self._parts_of_all(arguments[0], constant[0])
+        elif function in _CONTAINING and truth and len(arguments) == 2:
+            text = self._text_of(arguments[1])
+            yield from self._parts(arguments[0], parts_with(text) if text is not None else None)
+        elif function == "matches" and truth and len(arguments) == 2:
+            text = self._text_of(arguments[1])
+            yield from self._parts(arguments[0], parts_matching(text) if text is not None else None)
         elif function == "hasValue" and truth and isinstance(arguments[0], Call):
             below, parts = self._called(arguments[0])
             if below in ("first", "last") and self._is_list(parts[0]):
@@ -253,8 +317,10 @@ class Lengths:
         constant = self.analysis.constant(other)
         value = constant[0] if constant is not None else None
         part = self._resolved(one)
-        if isinstance(part, Call) and part.function == "indexOf" and part.target is not None:
-            yield f"{self.key(part.target)}.split(*)"
+        if isinstance(part, Call) and isinstance(value, int) and not isinstance(value, bool):
+            yield from self._found_at(part, operator, value)
+        if isinstance(value, str) and operator == "==":
+            yield from self._parts(one, parts_with(value))
         if isinstance(value, list) and self._is_list(one):
             if (operator == "==" and value) or (operator == "!=" and not value):
                 yield from self.at_least(one, max(1, len(value)))
@@ -268,6 +334,14 @@ class Lengths:
             reader, sized = self.list_of_size(one)
             if sized is not None:
                 yield from reader.at_least(sized, number)
+
+    def _found_at(self, node: Call, operator: str, value: int) -> Iterator[str]:
+        """Yield the parts of a text in which another one is found, as a comparison of its position proves."""
+        function, arguments = self._called(node)
+        least = {">": value + 1, ">=": value, "==": value, "!=": 0 if value == -1 else -1}.get(operator, -1)
+        if function in _POSITIONS and least >= 0:
+            text = self._text_of(arguments[1])
+            yield from self._parts(arguments[0], parts_with(text) if text is not None else None)
 
     def _sized(self, node: Expr) -> str | None:
         """Return the canonical text of the list whose size is read."""

@@ -91,8 +91,8 @@ class UnguardedRead:
     """The number of elements that the list must have; 0 for keys and fields."""
     of: Expr | None = None
     """The list."""
-    or_key: Key = ""
-    """Another key that guarantees the element."""
+    or_keys: tuple[Key, ...] = ()
+    """Other keys that guarantee the element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class _Reader:
         if reference.__class__ in LEAVES:
             if isinstance(reference, DefinitionReference):
                 for each in self.absences.open(reference.name, self.checked):
-                    if each.key not in scope and each.or_key not in scope:
+                    if each.key not in scope and not any(key in scope for key in each.or_keys):
                         self.found.append(each)
             return
         match node:
@@ -350,7 +350,7 @@ class _Reader:
         if any(key in scope or self.absences.is_there(key) for key in keys) or len(self.found) >= _MOST_OPEN:
             return
         self.found.append(UnguardedRead(
-            self.checked, node, keys[0], self.lengths.text(held), parent, needed, held, "".join(keys[1:]),
+            self.checked, node, keys[0], self.lengths.text(held), parent, needed, held, keys[1:],
         ))
 
     def _junction(self, node: Call, scope: _Scope) -> None:

@@ -92,6 +92,60 @@ def test_an_element_that_is_there_or_is_guarded_is_not_found(expression: str):
     assert absent(document(expression)) == []
 
 
+_NAME = "pod.metadata.name"
+
+
+@pytest.mark.parametrize("guard", [
+    "{0}.contains('-')", "{0}.startsWith('a-')", "{0}.endsWith('-b')", "{0}.matches('^[a-z]+-[0-9]+$')",
+    "{0}.matches('a[-]b')", "{0}.matches('x\\\\-y')", "{0}.matches('^(a-b|c-d)$')", "{0}.matches('(?:a-)+b')",
+    "{0}.matches('(?P<kind>web|db)-')", "{0}.indexOf('-') >= 0", "{0}.indexOf('-') != -1", "{0}.lastIndexOf('-') > 0",
+    "{0}.indexOf('-') == 3", "!({0}.indexOf('-') < 0)", "{0} == 'web-1'", "{0} in ['web-1', 'web-2']",
+    "{0}.split('-').size() > 1", "size({0}.split('-')) == 2", "{0}.contains('a-b')",
+])
+@pytest.mark.parametrize("place", [
+    "{0} && {1}.split('-')[1] != node.metadata.name", "{0} ? {1}.split('-')[1] == node.metadata.name : true",
+    "!({0}) || {1}.split('-', 2)[1] != node.metadata.name", "{0} && {1}.split('-').reverse()[1] != node.metadata.name",
+    "cel.bind(p, {1}.split('-'), {0} && p[1] != node.metadata.name)", "{0} && variables.second != node.metadata.name",
+])
+def test_a_test_of_the_text_guards_the_parts_that_it_proves(guard: str, place: str):
+    assert absent(document(place.format(guard.format(_NAME), _NAME))) == []
+
+
+@pytest.mark.parametrize(("guard", "read"), [
+    ("{0}.contains('-')", "{0}.split('-')[2]"),
+    ("{0}.contains('-')", "{0}.split('.')[1]"),
+    ("{0}.contains('-')", "pod.metadata.namespace.split('-')[1]"),
+    ("{0}.contains('-')", "{0}.split('--')[1]"),
+    ("!{0}.contains('-')", "{0}.split('-')[1]"),
+    ("{0}.startsWith('web')", "{0}.split('-')[1]"),
+    ("{0}.startsWith('a-')", "{0}.split('-')[2]"),
+    ("{0}.matches('^[a-z]+$')", "{0}.split('-')[1]"),
+    ("{0}.matches('^[a-z]+-?[0-9]*$')", "{0}.split('-')[1]"),
+    ("{0}.matches('^[-_a-z]+$')", "{0}.split('-')[1]"),
+    ("{0}.matches('^(a-b|c)$')", "{0}.split('-')[1]"),
+    ("{0}.matches('^(a-){{0,3}}b$')", "{0}.split('-')[1]"),
+    ("{0}.matches('a-.*')", "{0}.split('-')[2]"),
+    ("{0}.indexOf('-') >= -1", "{0}.split('-')[1]"),
+    ("{0}.indexOf('-') < 5", "{0}.split('-')[1]"),
+    ("{0}.indexOf('-') > 0", "{0}.split('.')[1]"),
+    ("{0}.indexOf('-') > 0", "{0}.split('-')[2]"),
+    ("{0} in ['web-1', 'web']", "{0}.split('-')[1]"),
+    ("{0} != 'web-1'", "{0}.split('-')[1]"),
+    ("size({0}.split('-')) > 1", "{0}.split('-')[2]"),
+    ("{0}.contains('-')", "{0}.split('-', 1)[1]"),
+])
+def test_a_test_of_the_text_guards_no_part_that_it_does_not_prove(guard: str, read: str):
+    assert len(absent(document(f"{guard.format(_NAME)} && {read.format(_NAME)} != node.metadata.name"))) == 1
+
+
+@pytest.mark.parametrize("guard", [
+    "{0}.matches(node.metadata.name)", "{0}.contains(node.metadata.name)", "{0}.matches('(?i)^a-b$')",
+    "{0}.indexOf(node.metadata.name) >= 0",
+])
+def test_a_test_with_an_unknown_text_or_pattern_may_guard_any_part(guard: str):
+    assert absent(document(f"{guard.format(_NAME)} && {_NAME}.split('-')[1] != node.metadata.name")) == []
+
+
 _GUARDS = st.sampled_from([
     "{0}.size() > 0", "size({0}) >= 1", "0 < size({0})", "size({0}) != 0", "!({0}.size() == 0)", "{0} != []",
     "{0}.exists(x, x.free < 3)", "!{0}.all(x, x.free < 3)", "{0}.exists_one(x, x.free < 3)",
