@@ -13,7 +13,7 @@ from typing import Final
 
 from koordpolicy.engine.source import Severity
 
-from . import absence, across, declarations, eviction_loops, expressions, fixtures, slo, units
+from . import absence, across, declarations, eviction_loops, expressions, fixtures, percentages, slo, units
 from .subject import LintSubject, Violation, Whole
 
 
@@ -93,6 +93,16 @@ profiles:
     balance:
       enabled:
       - name: {}
+"""
+
+_LOAD_ARGS = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+profiles:
+- name: default
+  pluginConfig:
+  - name: LowNodeLoad
+    args: {{lowThresholds: {{cpu: {}}}, highThresholds: {{cpu: {}}}}}
 """
 
 _SLO_CONFIG = """\
@@ -446,6 +456,15 @@ _RULES: Final = (
         " reported by no NodeMetric, so the expression fails on every node, and `failurePolicy` decides about all.",
         _filter("usage.over['7 minutes'].p95.cpu < 5000"), _filter("usage.over['7m'].p95.cpu < 5000"),
         each=expressions.unknown_windows,
+    ),
+    LintRule(
+        "KP045", "fraction-for-percent", Severity.WARNING,
+        "Where percent are expected, 0.8 is 0.8 %, and 1 is 1 %. Fractions are reported in arguments of plugins"
+        " (`--config`) and in params; 1 is reported where 1 % has hardly any use: as a level of usage (`maxPercent: 1`)"
+        " in a document, in arguments or in slo-controller-config, and as a percentage of a QoSPlugin's action. It is"
+        " not reported where it may be meant: as a low level, and as a distance from the average.",
+        _LOAD_ARGS.format("0.45", "0.8"), _LOAD_ARGS.format(45, 80),
+        whole=percentages.fractions_for_percent, configuration=True,
     ),
 )
 

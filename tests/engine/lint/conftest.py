@@ -63,6 +63,11 @@ def descheduler_policy(spec: str, name: str = "example") -> str:
     return HEAD.format(kind="DeschedulerPlugin", name=name) + body
 
 
+def qos_policy(spec: str, name: str = "example") -> str:
+    body = "".join(f"  {line}\n" for line in spec.strip("\n").splitlines())
+    return HEAD.format(kind="QoSPlugin", name=name) + body
+
+
 def filtering(expression: str) -> str:
     return scheduler_policy(f"filter:\n- name: it\n  expression: >-\n    {expression}")
 
