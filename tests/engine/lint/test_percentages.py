@@ -42,7 +42,7 @@ def slo(key: str, value: object) -> str:
     "percent(requested.memory, allocatable.memory) < params.maxPercent",
 ])
 def test_a_level_of_1_percent_in_a_param_is_found_at_the_param(expression: str) -> None:
-    text = scheduler_policy(f"params: {{maxPercent: 1}}\nfilter:\n- name: it\n  expression: \"{expression}\"")
+    text = scheduler_policy(f'params: {{maxPercent: 1}}\nfilter:\n- name: it\n  expression: "{expression}"')
     assert (told(text), places(text)) == (
         ["the param `maxPercent` is 1, and percent are expected: that is 1 of 100: did you mean 100?"], ["maxPercent"])
 
@@ -59,7 +59,7 @@ def test_a_level_of_1_percent_in_a_param_is_found_at_the_param(expression: str) 
     ("{count: 1}", "nodeInfo.pods < params.count"),
 ])
 def test_other_levels_and_numbers_are_not_found(params: str, expression: str) -> None:
-    assert told(scheduler_policy(f"params: {params}\nfilter:\n- name: it\n  expression: \"{expression}\"")) == []
+    assert told(scheduler_policy(f'params: {params}\nfilter:\n- name: it\n  expression: "{expression}"')) == []
 
 
 @pytest.mark.parametrize(("value", "meant"), [("1", "100"), ("0.65", "65")])
