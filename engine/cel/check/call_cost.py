@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Final
 
 from ..values.traversal import MOST
@@ -80,18 +81,21 @@ def _search_cost(arguments: tuple[object, ...]) -> int:
 
 
 def _traversal_cost(arguments: tuple[object, ...]) -> int:
-    """Return the cost of traversing a value: 1 per scalar, a tenth per character, rounded down."""
+    """Return the cost of traversing a value: 1 per scalar, a tenth per byte of a string, rounded down."""
     return _traversed(arguments[0], {})
 
 
 def _traversed(value: object, known: dict[int, int]) -> int:
-    if type(value) is str or type(value) is bytes:
+    if type(value) is str:
+        return (len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))) // 10
+    if type(value) is bytes:
         return len(value) // 10
-    if type(value) is not list:
+    if type(value) is not list and type(value) is not dict:
         return 1
     found = known.get(id(value))
     if found is None:
-        found = known[id(value)] = min(sum(_traversed(each, known) for each in value), MOST)
+        inside = value if type(value) is list else chain(value, value.values())
+        found = known[id(value)] = min(sum(_traversed(each, known) for each in inside), MOST)
     return found
 
 

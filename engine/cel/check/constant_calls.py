@@ -16,6 +16,7 @@ from .node_checker import NodeChecker
 from .patterns import charge
 from .signatures import SYMBOLS
 
+_OF_NO_NULL: Final = FOLDED - {"type", "dyn"}
 _TRIED: Final = frozenset((str, int, float, bool, bytes, Uint))
 
 
@@ -70,6 +71,9 @@ def _try(checker: NodeChecker, node: Call, overloads: Sequence[Overload], argume
                 charge(values[1], overload.states(values[1]), span)
         return
     if not overload.pure or overload.result.name in ("list", "map"):
+        return
+    if values == [None] and node.function in _OF_NO_NULL:
+        checker.complain(f"`{node.function}` does not take null", nodes[0])
         return
     if all(each.__class__ in _TRIED and not (isinstance(each, str) and len(each) > 256) for each in values):
         dynamic = any(checker.types[each.id] == DYN for each in nodes)

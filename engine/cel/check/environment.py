@@ -102,12 +102,16 @@ class InvalidLiteralError(Exception):
 
 
 def validator(argument: int, read: Callable[..., object]) -> Callable[[tuple[object, ...]], None]:
-    """Return a `validate` that passes one argument, if it is a literal, to a function that raises if it is invalid."""
+    """Return a `validate` that passes one argument, if it is a text, to a function that raises if it is invalid.
+
+    A literal of another kind (`dyn(1.5)`) is an error when the call is evaluated.
+    """
 
     def validate(arguments: tuple[object, ...]) -> None:
-        if not isinstance(arguments[argument], UnknownArgument):
+        text = arguments[argument]
+        if isinstance(text, str):
             try:
-                read(arguments[argument])
+                read(text)
             except EvaluationError as error:
                 raise InvalidLiteralError(error.message, argument) from error
 

@@ -54,6 +54,8 @@ def _char_at(text: str, position: int) -> str:
 
 def _index_of(*, strict: bool) -> Callable[..., int]:
     def index_of(text: str, part: str, start: int = 0) -> int:
+        if part == "" and not strict:
+            return start  # wherever that is, as in Kubernetes
         if start < 0 or (strict and start > len(text)):
             raise _out_of_range(start)
         if part == "" and start <= len(text):
@@ -66,6 +68,8 @@ def _index_of(*, strict: bool) -> Callable[..., int]:
 def _last_index_of(*, strict: bool) -> Callable[..., int]:
     def last_index_of(text: str, part: str, start: int | None = None) -> int:
         last = len(text) if start is None else start
+        if part == "" and not strict:
+            return last
         if last < 0 or (strict and last > len(text)):
             raise _out_of_range(last)
         if last > len(text):
@@ -152,6 +156,10 @@ def _name(value: object) -> str:
     return type_name(type_of_value(value))
 
 
+_SPECIAL_TEXTS: Final = ("NaN", "Infinity", "-Infinity")
+"""The strings that count as numbers in `%f` and `%e`, as in Kubernetes."""
+
+
 def _special(number: float) -> str | None:
     if math.isnan(number):
         return "NaN"
@@ -224,23 +232,34 @@ def _decimal(value: object) -> str:
     )
 
 
-def _number(value: object, clause: str) -> float:
+def _number(value: object, clause: str, *, old: bool) -> float:
     if type(value) is float or _is_whole(value):
+        return float(value)  # type: ignore[arg-type]
+    if old and value in _SPECIAL_TEXTS:
         return float(value)  # type: ignore[arg-type]
     raise EvaluationError(
         f"error during formatting: {clause} clause can only be used on doubles, was given {_name(value)}",
     )
 
 
-def _fixed(value: object, precision: int) -> str:
-    number = _number(value, "fixed-point")
-    return _special(number) or f"{number:.{precision}f}"
+def _fixed(value: object, precision: int, *, old: bool) -> str:
+    number = _number(value, "fixed-point", old=old)
+    return _shown_special(number, old=old) or f"{number:.{precision}f}"
+
+
+def _shown_special(number: float, *, old: bool) -> str | None:
+    """Return what `%f` and `%e` print of a number that is not finite; None for other numbers."""
+    special = _special(number)
+    return special.replace("Infinity", "\u221e") if special is not None and old else special
 
 
 def _scientific(value: object, precision: int, *, old: bool) -> str:
-    number = _number(value, "scientific")
-    text = _special(number) or f"{number:.{precision}e}"
-    if not old or "e" not in text:
+    number = _number(value, "scientific", old=old)
+    special = _shown_special(number, old=old)
+    if special is not None:
+        return special.rjust(precision) if old else special
+    text = f"{number:.{precision}e}"
+    if not old:
         return text
     mantissa, _, exponent = text.partition("e")
     return f"{mantissa}\u00d710{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
@@ -403,7 +422,7 @@ def _clause(letter: str, value: object, precision: int, *, old: bool) -> str:
         case "d":
             return _decimal(value)
         case "f":
-            return _fixed(value, precision)
+            return _fixed(value, precision, old=old)
         case "e":
             return _scientific(value, precision, old=old)
         case "b":

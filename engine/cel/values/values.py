@@ -307,14 +307,21 @@ def index(container: object, key: object) -> object:
 
 def index_list(items: list[object], key: object) -> object:
     """Return an element; a number of any kind may be the index if it is whole and in range."""
-    if key.__class__ not in _NUMBERS:
-        raise EvaluationError(f"unsupported index type '{type_of_value(key)}' in list")
-    number = whole(key)
-    if number is None:
-        raise EvaluationError(f"unsupported index value {text_of(key)} in list")
+    number = place_in_list(key)
     if not 0 <= number < len(items):
         raise EvaluationError(f"index out of bounds: {number}")
     return items[number]
+
+
+def place_in_list(key: object) -> int:
+    """Return an index of a list as an int; raises `EvaluationError` for a key that can be none."""
+    if key.__class__ not in _NUMBERS:
+        raise EvaluationError(f"unsupported index type '{type_of_value(key)}' in list")
+    number = whole(key)
+    if number is None or not INT64_MIN <= number <= INT64_MAX or (number == INT64_MIN and type(key) is float):
+        # Go converts no double to the least int.
+        raise EvaluationError(f"unsupported index value {text_of(key)} in list")
+    return number
 
 
 def whole(number: object) -> int | None:

@@ -300,6 +300,12 @@ def test_a_text_that_go_reads_is_read(text: str, expected: object) -> None:
     (r"'\\C'.matches('\\Q\\C\\E')", True), (r"'\\C'.matches('^\\\\C$')", True),
     ("string(duration('9223372036854775807ns'))", "9223372036.854776s"), ("string(duration('-0.1s'))", "-0.1s"),
     ("'%s'.format([duration('123456789.123456789s')])", "123456789.12345679s"),
+    ("-(dyn(optional.of(-1.0 / 0.0)).value())", math.inf), ("-(dyn(optional.of(2.5)).value())", -2.5),
+    ("'abc'.indexOf('', 100)", 100), ("'abc'.lastIndexOf('', 100)", 100), ("'abc'.indexOf('', -1)", -1),
+    ("'abc'.lastIndexOf('')", 3), ("'abc'.lastIndexOf('b', 100)", -1),
+    ("dyn('%f').format([dyn('Infinity')])", "\u221e"), ("'%f'.format([-1.0 / 0.0])", "-\u221e"),
+    ("dyn('%e').format([dyn('NaN')])", "   NaN"), ("'%.2e'.format([1.0 / 0.0])", " \u221e"),
+    ("'%s'.format([1.0 / 0.0])", "Infinity"),
 ])  # fmt: skip
 def test_values_are_those_of_kubernetes(text: str, expected: object) -> None:
     found = value(text)
@@ -311,10 +317,30 @@ def test_values_are_those_of_kubernetes(text: str, expected: object) -> None:
     ("dyn('abc')[0]", "no such key: 0"), ("dyn([1]).?a", "unsupported index type 'string' in list"),
     ("timestamp(0) - duration('-9223372036854775808ns')", "integer overflow"),
     ("dyn('a').value()", "no such overload"),
+    ("-(dyn(optional.of(1u)).value())", "no such overload"), ("int(dyn(optional.of([1])).value())", "no such overload"),
+    ("!(dyn(optional.of('a')).value())", "no such overload"), ("'a'.matches(dyn(1.5))", "no such overload"),
+    ("'a'.find(dyn([1]))", "no such overload"), ("'a'.replace('a', dyn(1))", "no such overload"),
+    ("[1][?dyn(1e30)]", "unsupported index value 1e+30 in list"),
+    ("[1][dyn(-9223372036854775808.0)]", "unsupported index value -9.223372036854776e+18 in list"),
+    ("[1][?dyn(18446744073709551615u)]", "unsupported index value 18446744073709551615 in list"),
     ("'a'.find(xs == [] ? '' : 'a\\\\C')", "error parsing regexp: invalid escape sequence: `\\C`: `a\\C`"),
 ])  # fmt: skip
 def test_errors_are_those_of_kubernetes(text: str, message: str) -> None:
     assert value(text) == f"error: {message}"
+
+
+@pytest.mark.parametrize("function", ["int", "string", "timestamp", "duration"])
+def test_null_is_converted_to_nothing_not_even_in_a_branch_that_is_not_taken(function: str) -> None:
+    text = f"true || {function}(null) == {function}(dyn(1))"
+    assert refusal(text) == (text.index("null") + 1, f"`{function}` does not take null")
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("[[1, 2], [3]].indexOf([4])", 3),
+    ("[{'0123456789': 1}].indexOf({'a': 1})", 2), ("['\u00e9\u00e9\u00e9\u00e9\u00e9'].indexOf('a')", 1),
+])
+def test_the_cost_of_a_search_counts_the_entries_of_maps_and_the_bytes_of_texts(text: str, expected: int) -> None:
+    assert cost(text) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [

@@ -8,7 +8,7 @@ from typing import Final
 from ...check.checked_ast import DefinitionReference, LocalReference, VariableReference
 from ...syntax import ast
 from ...syntax.ast import Expr
-from ...values.values import NONE, EvaluationError, Optional, find, index, is_map, no_overload, text_of
+from ...values.values import NONE, EvaluationError, Optional, find, index, is_map, place_in_list, text_of
 from ..evaluation import Evaluation, Step
 from ..reading import Reader, reader
 from .builder import StepBuilder
@@ -139,9 +139,7 @@ def element(builder: StepBuilder, node: ast.Call, *, optional: bool) -> Step:
     def softly(container: object, key: object) -> object:
         """Return the element as an optional: only an absent one is none, other errors remain errors."""
         if type(container) is list:
-            if isinstance(key, bool) or not isinstance(key, int | float):
-                raise no_overload()
-            if float(key).is_integer() and not 0 <= key < len(container):
+            if not 0 <= place_in_list(key) < len(container):
                 return NONE
         elif is_map(container):
             if find(container, key, _MISSING) is _MISSING:  # type: ignore[arg-type]
