@@ -36,6 +36,7 @@ from .policy_sources import (
     read_elsewhere,
 )
 from .terminal import warn
+from .time_limit import compile_limit
 
 if TYPE_CHECKING:
     from koordpolicy.engine.cel.check.environment import Function
@@ -357,7 +358,8 @@ def load_documents(paths: Sequence[str | Path], *, access: PolicyAccess = LOCAL)
     for path in paths:
         if (version := elsewhere.get(str(path))) is not None and is_elsewhere(path):
             loaded += Documents(problems=version.problems)
-            loaded += load(version.files.values(), source_name=str(path))
+            with compile_limit():
+                loaded += load(version.files.values(), source_name=str(path))
             continue
         need_policies_path(path)
         place = Path(path).resolve()
@@ -367,7 +369,8 @@ def load_documents(paths: Sequence[str | Path], *, access: PolicyAccess = LOCAL)
                 raise Stop(f"`{path}` is named twice: leave one out" if place == other else
                            f"`{inner}` is in `{outer}`, which is named too: name one of them")
         read[place] = path
-        loaded += load_paths([path], source_name=str(path))
+        with compile_limit():
+            loaded += load_paths([path], source_name=str(path))
     return loaded
 
 
@@ -414,7 +417,8 @@ def registry_from(loaded: Documents, builtins: Builtins) -> Registry:
     """
     problems = Problems(list(loaded.problems))
     discovered = discovered_plugins(builtins)
-    compiled = compile_documents(loaded.documents, problems, extensions=discovered.functions)
+    with compile_limit():
+        compiled = compile_documents(loaded.documents, problems, extensions=discovered.functions)
     if problems.errors:
         raise PolicyError(problems.found)
     if problems.found:

@@ -34,6 +34,7 @@ from koordpolicy.engine.texts import beginning
 from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions, warn_of_lacks
 from .exits import Exit, Stop
 from .terminal import add_output, heading, table, write, write_json
+from .time_limit import compile_limit
 
 if TYPE_CHECKING:
     from koordpolicy.engine.cel.check.environment import Environment
@@ -90,7 +91,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if options.cluster is None and (options.node or options.pod):
         raise Stop("`--node` and `--pod` need a cluster: name it with `--cluster`")
     scope = _environment(POINTS[options.point], given)
-    program = compile(Source("<expression>", options.expression), scope)
+    with compile_limit("compiling"):
+        program = compile(Source("<expression>", options.expression), scope)
     if options.plan:
         return _plan(program, options)
     values = {name: _value(scope, name, value) for name, value in given.items()}

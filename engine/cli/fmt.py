@@ -23,6 +23,7 @@ from koordpolicy.engine.source import PolicyError, Problem, Source, in_order, re
 
 from .exits import Exit, Stop
 from .terminal import warn, write
+from .time_limit import compile_limit
 
 if TYPE_CHECKING:
     from . import Builtins
@@ -57,7 +58,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     files = dict.fromkeys(_files(options.paths, problems))
     for path in files:
         try:
-            changed += _formatted(path, options)
+            with compile_limit("formatting"):
+                changed += _formatted(path, options)
         except PolicyError as error:
             problems.extend(error.problems)
     if options.check or options.diff or _STANDARD_INPUT not in files:

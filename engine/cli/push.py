@@ -27,6 +27,7 @@ from .policy_sources import (
     registry_access,
 )
 from .terminal import add_output, warn, write, write_json
+from .time_limit import compile_limit
 
 if TYPE_CHECKING:
     from koordpolicy.engine.bundles.keys import SignKey
@@ -82,8 +83,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if reference.digest or not reference.tag:
         raise Stop(f"`{options.reference}`: a bundle is pushed to a tag, and its digest follows from its content")
     key = _sign_key(options.sign_key)
-    files, names = _files_of(options.paths)
-    report = _linted(files, names, builtins)
+    with compile_limit():
+        files, names = _files_of(options.paths)
+        report = _linted(files, names, builtins)
 
     from koordpolicy.engine.bundles import manifest
     from koordpolicy.engine.bundles.transfer import push

@@ -25,6 +25,7 @@ from .composition import add_cluster, add_policies, count, moment_of, objects_of
 from .exits import Exit, Stop
 from .policy_sources import is_elsewhere
 from .terminal import add_output, progress, table, warn, write, write_file, write_json
+from .time_limit import compile_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +109,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         if reading.count(space.axes) > _MOST_EXPERIMENTS:
             raise Stop(f"these are {reading.count(space.axes):,} experiments: at most {_MOST_EXPERIMENTS:,} are run")
         points = list(reading.points(space.axes))
-        space.check(points)
+        with compile_limit():
+            space.check(points)
     except ValueError as error:
         raise Stop(str(error)) from None
     try:

@@ -22,6 +22,7 @@ from .exits import Exit, Stop
 from .numbers import percent
 from .policy_sources import add_bundle_options, as_files, bundle_options, is_bundle
 from .terminal import progress, warn, write, write_file, write_json, write_report
+from .time_limit import compile_limit
 
 if TYPE_CHECKING:
     from koordpolicy.engine.cel.check.environment import Function
@@ -162,7 +163,8 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
 
     start = time.perf_counter()
     discovered = discovered_plugins(builtins)
-    loaded = load_suites(options.paths, discovered.plugins, discovered.functions)
+    with compile_limit():
+        loaded = load_suites(options.paths, discovered.plugins, discovered.functions)
     if not loaded.suites:
         named = ", ".join(f"`{path}`" for path in options.paths)
         beside = [each for path in options.paths if path.is_file()
@@ -253,7 +255,8 @@ def _judged(
         from koordpolicy.engine.testing.coverage import percent
 
         # Untested policies have no coverage, which must not look better than a partial test.
-        compiled = {each.name: each for each in compile_documents(loaded.untested, extensions=functions)}
+        with compile_limit():
+            compiled = {each.name: each for each in compile_documents(loaded.untested, extensions=functions)}
         reports = coverage.reports(loaded.suites, [
             (each, compiled[each.name]) for each in loaded.untested if each.name in compiled
         ])

@@ -1,4 +1,4 @@
-"""A limit on the wall-clock time of a command."""
+"""Limits on the wall-clock time of a command: of linting, and of reading and compiling policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.documents import Document
-from koordpolicy.engine.lint.subject import LintSubject
 from koordpolicy.engine.source import Source, Span
 
 from .exits import Exit, Stop
@@ -18,11 +17,22 @@ from .exits import Exit, Stop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+COMPILE_S: Final = 120.0
+"""The time that a command may take to read, check and compile policies, as `lint` by default."""
 _AGAIN_S: Final = 0.5
 
 
 class _ExceededError(BaseException):
     """Not an `Exception`: code that catches faults of plugins must not catch it."""
+
+
+class _Holds:
+    """Whether a limit holds now: there is one timer of the process."""
+
+    held = False
+
+
+_HOLDS: Final = _Holds()
 
 
 class TimeLimit:
@@ -32,8 +42,8 @@ class TimeLimit:
     nothing.
     """
 
-    def __init__(self, seconds: float, option: str) -> None:
-        """`option` is the name of the option that sets the limit."""
+    def __init__(self, seconds: float, option: str = "") -> None:
+        """`option` is the name of the option that sets the limit, if there is one."""
         self._seconds = seconds
         self._option = option
         self._end = time.monotonic() + seconds
@@ -55,6 +65,7 @@ class TimeLimit:
             raise _ExceededError
 
         before = signal.signal(signal.SIGALRM, exceeded)
+        _HOLDS.held = True
         try:
             # More than once: a callback of a library may swallow the exception.
             signal.setitimer(signal.ITIMER_REAL, max(0.001, self._end - time.monotonic()), _AGAIN_S)
@@ -64,10 +75,25 @@ class TimeLimit:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except _ExceededError:
             where = f", and `{found[0]}` was being worked on" if found[0] else ""
-            raise Stop(f"{what} took longer than {self._seconds:g} s{where}: make it smaller or simpler, or give it "
-                       f"more time with `{self._option}`", Exit.EXCEEDED) from None
+            more = f", or give it more time with `{self._option}`" if self._option else ""
+            raise Stop(f"{what} took longer than {self._seconds:g} s{where}: make it smaller or simpler{more}",
+                       Exit.EXCEEDED) from None
         finally:
+            _HOLDS.held = False
             signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def compile_limit(what: str = "reading policies") -> Iterator[None]:
+    """Raise `Stop` with the name of the current file if the block takes longer than `COMPILE_S`.
+
+    Within another limit it does nothing: that one holds.
+    """
+    if _HOLDS.held:
+        yield
+        return
+    with TimeLimit(COMPILE_S).holds(what):
+        yield
 
 
 def _file_of(frame: FrameType | None) -> str:
@@ -89,7 +115,6 @@ def _name_of(value: Any) -> str:
             return value.source.name
         case Document():
             return value.span.source.name
-        case LintSubject():
-            return value.document.span.source.name
         case _:
-            return ""
+            document = getattr(value, "__dict__", {}).get("document")  # of a `LintSubject`
+            return document.span.source.name if isinstance(document, Document) else ""

@@ -94,7 +94,7 @@ def _traversed(value: object, known: dict[int, int]) -> int:
         return 1
     found = known.get(id(value))
     if found is None:
-        inside = value if type(value) is list else chain(value, value.values())
+        inside = chain(value, value.values()) if isinstance(value, dict) else value
         found = known[id(value)] = min(sum(_traversed(each, known) for each in inside), MOST)
     return found
 

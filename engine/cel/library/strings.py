@@ -236,7 +236,7 @@ def _number(value: object, clause: str, *, old: bool) -> float:
     if type(value) is float or _is_whole(value):
         return float(value)  # type: ignore[arg-type]
     if old and value in _SPECIAL_TEXTS:
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     raise EvaluationError(
         f"error during formatting: {clause} clause can only be used on doubles, was given {_name(value)}",
     )

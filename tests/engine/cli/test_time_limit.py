@@ -5,9 +5,14 @@ import os
 import signal
 import subprocess
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine import cli
+from koordpolicy.engine.cli import time_limit
 from koordpolicy.engine.cli.exits import Exit, Stop
 from koordpolicy.engine.cli.time_limit import TimeLimit
 from koordpolicy.engine.source import Source
@@ -107,3 +112,68 @@ def test_lint_is_interrupted_by_sigint(lint):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "")
+
+
+# -- all commands that compile policies --------------------------------------------------------------------------------
+
+SLOW = "".join((
+    "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: slow}\nspec:\n  filter:\n",
+    *(f"  - {{name: r{rule}, expression: \"{' || '.join(f'usage.cpu > {each}' for each in range(2000))}\"}}\n"
+      for rule in range(60)),
+))
+"""A policy that takes ten seconds to compile, and that no bound refuses."""
+TEST = """\
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: PolicyTest
+metadata: {name: t}
+spec:
+  policies: [slow]
+  cases:
+  - name: a
+    pod: {}
+    nodes: [{name: n}]
+    expect: {feasible: [n]}
+"""
+ROOT = Path(__file__).parents[3]
+CLUSTER = ROOT / "examples/cluster"
+RECORDING = ROOT / "examples/09-qos-replay/metrics.yaml"
+TRACE = "--trace pods.csv --nodes nodes.csv"
+COMMANDS = (
+    "lint slow --timeout 0.5s",
+    "fmt --check slow",
+    "test slow",
+    "plugins --policies slow",
+    f"scheduler --dry-run --cluster {CLUSTER} --policies slow",
+    f"explain shop/web-101 --cluster {CLUSTER} --policies slow",
+    f"diff slow slow2 --cluster {CLUSTER}",
+    f"audit slow --cluster {CLUSTER}",
+    f"descheduler --once --dry-run --cluster {CLUSTER} --policies slow",
+    f"sweep params.a=1,2 --cluster {CLUSTER} --policies slow",
+    f"qos --replay {RECORDING} --policies slow",
+    f"simulate {TRACE} --policies slow",
+    f"replay {TRACE} --policies slow",
+    "push 127.0.0.1:1/team/policies:v1 slow",
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=[each.split()[0] for each in COMMANDS])
+def test_no_command_compiles_for_longer_than_its_limit(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("slow", "slow2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.yaml").write_text(SLOW.replace("slow", name) + TEST.replace("slow", name))
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib\n")
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn,1000,1000,0,\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time_limit, "COMPILE_S", 0.5)
+    started = time.process_time()
+    code = cli.main(words.split(), builtins)
+    took = time.process_time() - started
+    what = {"lint": "linting", "fmt": "formatting"}.get(words.split()[0], "reading policies")
+    more = ", or give it more time with `--timeout`" if words.startswith("lint") else ""
+    assert (code, capsys.readouterr().err.splitlines()[-1]) == (
+        Exit.EXCEEDED, f"koord-policy: {what} took longer than 0.5 s, and `slow/slow.yaml` was being worked on: "
+                       f"make it smaller or simpler{more}")
+    assert took < 5
