@@ -171,9 +171,9 @@ def test_no_command_compiles_for_longer_than_its_limit(
     started = time.process_time()
     code = cli.main(words.split(), builtins)
     took = time.process_time() - started
-    what = {"lint": "linting", "fmt": "formatting"}.get(words.split()[0], "reading policies")
+    what = {"lint": "linting", "fmt": "formatting"}.get(words.split(maxsplit=1)[0], "reading policies")
     more = ", or give it more time with `--timeout`" if words.startswith("lint") else ""
     assert (code, capsys.readouterr().err.splitlines()[-1]) == (
-        Exit.EXCEEDED, f"koord-policy: {what} took longer than 0.5 s, and `slow/slow.yaml` was being worked on: "
-                       f"make it smaller or simpler{more}")
+        Exit.EXCEEDED, (f"koord-policy: {what} took longer than 0.5 s, and `slow/slow.yaml` was being worked on: "
+                        f"make it smaller or simpler{more}"))
     assert took < 5
