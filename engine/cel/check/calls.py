@@ -121,6 +121,7 @@ def _resolve(checker: NodeChecker, node: Call, function: Function, types: list[T
     if DYN in types and _is_open(result):
         # The value of an unknown optional may be of any type: a later call must not choose one.
         result = checker.settle(result)
+        checker.open_calls.add(node.id)
     reference = checker.references[node.id] = CallReference(function.name, tuple(matching), qualified)
     if closed and not _is_open(result):
         if len(_RESOLVED) >= _MOST_RESOLVED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..syntax.ast import Expr, ListLiteral, Literal, MapLiteral, MessageLiteral
+from ..syntax.ast import Expr, ListLiteral, Literal, MapLiteral, MessageLiteral, children
 from ..values.types import BOOL, BYTES, DOUBLE, DYN, ERROR, INT, NULL, STRING, UINT, Type, list_of, map_of
 from .node_checker import NodeChecker
 from .signatures import show
@@ -80,13 +80,24 @@ def check_agreement(checker: NodeChecker) -> bool:
                 type_ = type_.parameters[0]
             if first is None:
                 first = type_
-            elif type_ != first:
+            elif type_ != first and not (checker.open_calls and _may_be_any(checker, nodes[0], node)):
                 checker.complain(
                     f"expected `{show(first)}`, found `{show(type_)}`", node, end=max(node.end, node.position + 1),
                     help="all elements of a literal have one type; `dyn()` around each of them allows any",
                 )  # fmt: skip
                 break
     return bool(checker.problems)
+
+
+def _may_be_any(checker: NodeChecker, *nodes: Expr) -> bool:
+    """Return whether the type of a part of nodes is whatever is needed."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if node.id in checker.open_calls:
+            return True
+        pending.extend(children(node))
+    return False
 
 
 def message(checker: NodeChecker, node: MessageLiteral) -> Type:

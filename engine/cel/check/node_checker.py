@@ -38,6 +38,8 @@ class NodeChecker(Unifier, ABC):
 
         They are compared when all type variables are bound, and only in an expression without errors.
         """
+        self.open_calls: set[int] = set()
+        """The calls with a value of unknown type, whose result Kubernetes takes for whatever type is needed."""
         self.mixed = 0
         """The calls around the node whose literals may mix types."""
         self.loops = 0

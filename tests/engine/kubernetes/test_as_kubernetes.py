@@ -301,6 +301,8 @@ def test_a_text_that_go_reads_is_read(text: str, expected: object) -> None:
     ("string(duration('9223372036854775807ns'))", "9223372036.854776s"), ("string(duration('-0.1s'))", "-0.1s"),
     ("'%s'.format([duration('123456789.123456789s')])", "123456789.12345679s"),
     ("-(dyn(optional.of(-1.0 / 0.0)).value())", math.inf), ("-(dyn(optional.of(2.5)).value())", -2.5),
+    ("[dyn(optional.of(1)).value(), 2]", [1, 2]), ("[2, dyn(optional.of(1)).value()].max()", 2),
+    ("[[2], [dyn(optional.of(1)).value()]][1][0]", 1), ("dyn([1.5]).first().value()", 1.5),
     ("'abc'.indexOf('', 100)", 100), ("'abc'.lastIndexOf('', 100)", 100), ("'abc'.indexOf('', -1)", -1),
     ("'abc'.lastIndexOf('')", 3), ("'abc'.lastIndexOf('b', 100)", -1),
     ("dyn('%f').format([dyn('Infinity')])", "\u221e"), ("'%f'.format([-1.0 / 0.0])", "-\u221e"),
