@@ -92,7 +92,8 @@ REASONS: Final[Mapping[str, Callable[[Difference], bool]]] = {
         "dyn" in it.text or "[]" in it.text or "{}" in it.text) and re.search(
         "no such overload|no matching overload|expected type", it.theirs.message) is not None,
     "and charges the cost of that overload": lambda it: (
-        "dyn(" in it.text and ".sort()" in it.text and it.theirs.value is not None and it.ours.value == it.theirs.value),
+        "dyn(" in it.text and ".sort()" in it.text and it.theirs.kind == "value"
+        and it.ours.value == it.theirs.value),
     "has() of what is no field of a variable costs one unit more or less": lambda it: (
         "has(" in it.text and it.ours.value == it.theirs.value and it.ours.cost is not None
         and it.theirs.cost is not None and abs(it.ours.cost - it.theirs.cost) <= 2),

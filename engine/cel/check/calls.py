@@ -123,7 +123,7 @@ def _resolve(checker: NodeChecker, node: Call, function: Function, types: list[T
         result = checker.settle(result)
         checker.open_calls.add(node.id)
     reference = checker.references[node.id] = CallReference(function.name, tuple(matching), qualified)
-    if closed and not _is_open(result):
+    if closed and not _is_open(result) and node.id not in checker.open_calls:
         if len(_RESOLVED) >= _MOST_RESOLVED:
             _RESOLVED.clear()
         _RESOLVED[key] = _Resolved(function, reference, result)
