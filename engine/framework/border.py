@@ -7,23 +7,33 @@ from typing import Final
 
 from .points import Code, Refusal
 
+_LONGEST_TEXT: Final = 2_000
 _RAISING: Final = frozenset(dis.opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
 
 
 def must_be_survived(error: BaseException) -> None:
-    """Raise an error again that is not the plugin's: a person's Ctrl-C, and `GeneratorExit`.
+    """Raise an error again that is not the plugin's: a person's Ctrl-C, and the end of a generator.
 
-    All others (`SystemExit`, and a `KeyboardInterrupt` that the plugin's code raises itself) are failures of the
-    plugin, as every `Exception` is.
+    All others (`SystemExit`, and a `KeyboardInterrupt` or `GeneratorExit` that the plugin's code raises itself) are
+    failures of the plugin, as every `Exception` is.
     """
-    if isinstance(error, GeneratorExit) or (isinstance(error, KeyboardInterrupt) and not _is_raised_by_code(error)):
+    if isinstance(error, GeneratorExit | KeyboardInterrupt) and not _is_raised_by_code(error):
         raise error
 
 
 def describe(error: BaseException) -> str:
     """Return a plugin's exception as a message: its class and its text."""
-    text = str(error)
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of a plugin's exception, which may itself fail to say it, or be of any length."""
+    try:
+        text = str(error)
+    except Exception:
+        return "it cannot be printed"
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
 
 
 def sound(refusal: object) -> Refusal:

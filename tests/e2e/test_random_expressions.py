@@ -82,6 +82,8 @@ REASONS: Final[Mapping[str, Callable[[Difference], bool]]] = {
         _theirs_says("invalid qualifier type"),
     "a value that is not what its type says is an error": _ours_says("no such overload: expected"),
     "null has no elements, not even when it compiles": _ours_says("`null` cannot be indexed"),
+    "the entries of a map have no order": lambda it: (
+        re.search(r"[}][.]map[(].*isSorted[(]", it.text) is not None and it.ours.cost == it.theirs.cost),
     # what cel-go does not carry through
     "a sum of quantities is equal to another quantity on either side": lambda it: (
         re.search(r"[)]\.(add|sub)[(]", it.text) is not None and it.theirs.message.startswith("no such overload")),
@@ -90,9 +92,9 @@ REASONS: Final[Mapping[str, Callable[[Difference], bool]]] = {
             it.ours.kind == it.theirs.kind and set(it.ours.value) == {"type"} and set(it.theirs.value) == {"string"})),
     "a call of an unknown type takes the overload that the checker left": lambda it: (
         "dyn" in it.text or "[]" in it.text or "{}" in it.text) and re.search(
-        "no such overload|no matching overload|expected type", it.theirs.message) is not None,
+        "no such overload|no matching overload|expected type|type conversion error", it.theirs.message) is not None,
     "and charges the cost of that overload": lambda it: (
-        "dyn(" in it.text and ".sort()" in it.text and it.theirs.kind == "value"
+        "dyn(" in it.text and re.search(r"[.](sort|isSorted)[(][)]", it.text) is not None and it.theirs.kind == "value"
         and it.ours.value == it.theirs.value),
     "has() of what is no field of a variable costs one unit more or less": lambda it: (
         "has(" in it.text and it.ours.value == it.theirs.value and it.ours.cost is not None

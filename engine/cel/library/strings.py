@@ -172,6 +172,15 @@ def _is_whole(value: object) -> bool:
     return type(value) is int or type(value) is Uint
 
 
+def _text_of_bytes(value: bytes, *, old: bool) -> str:
+    try:
+        return value.decode("utf-8", "strict" if old else "replace")
+    except UnicodeDecodeError:
+        raise EvaluationError(
+            'error during formatting: could not convert argument "invalid UTF-8 in bytes, cannot convert to string" to'
+            " string") from None
+
+
 def _text(value: object, *, nested: bool, old: bool) -> str:
     kind = value.__class__
     if kind is str:
@@ -186,7 +195,7 @@ def _text(value: object, *, nested: bool, old: bool) -> str:
             return special
         return f"{value:f}" if nested and old else _plain_double(value)  # type: ignore[arg-type]
     if kind is bytes:
-        return value.decode("utf-8", "replace")  # type: ignore[attr-defined,no-any-return]
+        return _text_of_bytes(value, old=old)  # type: ignore[arg-type]
     if _is_whole(value):
         return str(int(value))  # type: ignore[call-overload]
     if kind is list:

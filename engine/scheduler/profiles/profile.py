@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.kinds import Read
-from koordpolicy.engine.framework.border import describe, must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived, text_of
 from koordpolicy.engine.framework.discovery import FRAMEWORKS, PROTOCOLS, methods_of
 from koordpolicy.engine.framework.instances import Adoption
 from koordpolicy.engine.framework.points import Enforcement, Framework, Point
@@ -291,7 +291,7 @@ def _checked(
 
 
 def _fault_of(plugin: Plugin, error: BaseException) -> Problem:
-    text = str(error) if isinstance(error, ValueError) else describe(error)
+    text = text_of(error) if isinstance(error, ValueError) else describe(error)
     return Problem(f"the scheduler plugin `{plugin.name}` cannot be made: {text}", plugin.span,
                    f"it comes from {plugin.origin}", code="plugin-args")
 

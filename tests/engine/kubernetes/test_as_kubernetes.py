@@ -321,6 +321,8 @@ def test_values_are_those_of_kubernetes(text: str, expected: object) -> None:
     ("dyn('a').value()", "no such overload"),
     ("-(dyn(optional.of(1u)).value())", "no such overload"), ("int(dyn(optional.of([1])).value())", "no such overload"),
     ("!(dyn(optional.of('a')).value())", "no such overload"), ("'a'.matches(dyn(1.5))", "no such overload"),
+    ("'%s'.format([b'\\xff'])", ('error during formatting: could not convert argument "invalid UTF-8 in bytes, cannot '
+                                     'convert to string" to string')),
     ("'a'.find(dyn([1]))", "no such overload"), ("'a'.replace('a', dyn(1))", "no such overload"),
     ("[1][?dyn(1e30)]", "unsupported index value 1e+30 in list"),
     ("[1][dyn(-9223372036854775808.0)]", "unsupported index value -9.223372036854776e+18 in list"),
