@@ -12,12 +12,16 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 _PAGE: Final = 4096
 _HALF: Final = _PAGE // 2
 """The kernel fills a page with whole records, which are shorter than this: less than it is the whole file."""
+_SHORT: Final = 448
+"""The bytes that are read first of files that are read together: memory for so few is had without a search. A file of
+the kernel that is made as a whole, as those of control groups, is shorter or fills them."""
 _LARGEST: Final = 16 * 1024 * 1024
 _GONE: Final = frozenset({errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENXIO})
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -39,6 +43,24 @@ class _OpenFile:
         self.used = True
 
 
+class FilesTogether:
+    """Files that are read together, round after round, as those of a node's control groups are (`read_together`).
+
+    What is found out about the descriptors serves for all rounds until one is opened or closed.
+    """
+
+    __slots__ = ("__weakref__", "descriptors", "paths", "short", "used", "version")
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+        self.descriptors: list[int] | None = None
+        """All descriptors, if none can be out of date without an error; else each file is read by itself."""
+        self.version = -1
+        self.short = True
+        """True as long as all contents were short."""
+        self.used = False
+
+
 class FileReader:
     """Reads files by path through descriptors that stay open; from any thread.
 
@@ -47,12 +69,15 @@ class FileReader:
     ended; when a file is opened, the last sweep was at most a minute ago (by `clock`, in seconds).
     """
 
-    __slots__ = ("_clock", "_files", "_lock", "_most", "_swept")
+    __slots__ = ("_clock", "_files", "_lock", "_most", "_swept", "_together", "_version")
 
     def __init__(self, most: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._swept = clock()
         self._files: dict[str, _OpenFile] = {}
+        self._version = 0
+        """Changes whenever a descriptor is opened or closed."""
+        self._together: weakref.WeakSet[FilesTogether] = weakref.WeakSet()
         self._lock = threading.Lock()  # a descriptor that is closed while it is read could be another file's
         self._most = max(_FEWEST, most_descriptors() // 2 if most is None else most)
 
@@ -68,36 +93,45 @@ class FileReader:
         with self._lock:
             return self._read(path)
 
-    def read_all(self, paths: Iterable[str], read_one: Callable[[], object] | None = None) -> list[bytes]:
-        """Return the content of each file, empty for one that is missing or cannot be read.
-
-        `read_one` is called after each reading.
-        """
-        files, pread, contents = self._files, os.pread, []
+    def together(self, paths: Iterable[str]) -> FilesTogether:
+        """Return these files for being read together, round after round."""
+        made = FilesTogether(tuple(paths))
         with self._lock:
-            for path in paths:
-                file = files.get(path)
-                try:
-                    if file is None or file.replaceable:
-                        content = self._read(path)
-                    else:  # hundreds of files in a second: a call for each would cost half as much as reading it
-                        file.used = True
-                        content = pread(file.descriptor, _PAGE, 0)
-                        if len(content) >= _HALF:
-                            content = _read_rest(file.descriptor, content, path)
-                except OSError:
-                    content = b"" if file is None else self._read_again(path)
-                if read_one is not None:
-                    read_one()
-                contents.append(content)
-        return contents
+            self._together.add(made)
+        return made
 
-    def _read_again(self, path: str) -> bytes:
-        """Return the content of a file whose descriptor gave an error; empty if it cannot be read."""
-        self._close(path)
-        with contextlib.suppress(OSError):
-            return self._open_and_read(path)
-        return b""
+    def read_together(
+        self, files: FilesTogether, clock: Callable[[], int] | None = None, places: Sequence[int] | None = None,
+    ) -> tuple[list[bytes], list[int]]:
+        """Return the content of each file, empty for one that is missing or cannot be read, and when it was read.
+
+        `clock` returns the time after each reading; without it there are no times. `places` are those of the files
+        that are read; None for all of them.
+        """
+        with self._lock:
+            files.used = True
+            if files.version != self._version:
+                self._find(files)
+            if files.descriptors is not None:
+                try:
+                    return _read_open(files, files.descriptors, clock, places)
+                except OSError:  # a control group is gone
+                    files.version = -1
+            contents, times = [], []
+            for path in files.paths if places is None else map(files.paths.__getitem__, places):
+                try:
+                    contents.append(self._read(path))
+                except OSError:
+                    contents.append(b"")
+                if clock is not None:
+                    times.append(clock())
+            return contents, times
+
+    def _find(self, files: FilesTogether) -> None:
+        files.version = self._version
+        found = [self._files.get(path) for path in files.paths]
+        known = [file.descriptor for file in found if file is not None and not file.replaceable]
+        files.descriptors = known if len(known) == len(found) else None
 
     def _read(self, path: str) -> bytes:
         file = self._files.get(path)
@@ -137,6 +171,12 @@ class FileReader:
 
     def _sweep(self) -> int:
         self._swept = self._clock()
+        for together in self._together:
+            if together.used:
+                together.used = False
+                for path in together.paths:
+                    if path in self._files:
+                        self._files[path].used = True
         idle = [path for path, file in self._files.items() if not file.used]
         for path in idle:
             self._close(path)
@@ -174,13 +214,36 @@ class FileReader:
             return content
         # A file of the kernel has content but no size, and an error instead of content when it goes away.
         self._files[path] = _OpenFile(descriptor, replaceable=found.st_size > 0 or not content)
+        self._version += 1
         return content
 
     def _close(self, path: str) -> None:
         file = self._files.pop(path, None)
         if file is not None:
+            self._version += 1
             with contextlib.suppress(OSError):
                 os.close(file.descriptor)
+
+
+def _read_open(
+    files: FilesTogether, descriptors: Sequence[int], clock: Callable[[], int] | None, places: Sequence[int] | None,
+) -> tuple[list[bytes], list[int]]:
+    pread, times, paths = os.pread, [], files.paths
+    if places is not None:
+        descriptors, paths = [descriptors[each] for each in places], tuple(paths[each] for each in places)
+    size, whole = (_SHORT, _SHORT) if files.short else (_PAGE, _HALF)
+    if clock is None:
+        contents = [pread(each, size, 0) for each in descriptors]
+    else:
+        contents = []
+        for each in descriptors:
+            contents.append(pread(each, size, 0))
+            times.append(clock())
+    if any(len(content) >= whole for content in contents):
+        files.short = False
+        contents = [content if len(content) < whole else _read_rest(descriptor, content, path)
+                    for descriptor, content, path in zip(descriptors, contents, paths, strict=True)]
+    return contents, times
 
 
 def _read_rest(descriptor: int, content: bytes, path: str) -> bytes:

@@ -14,22 +14,37 @@ from .series import STATISTICS
 _NONE: Final = math.nan
 _NOTHING_FOUND: Final = (1, 0, 0, 0)
 """The last window, which no query has: it ends before it begins."""
+_FEW: Final = 1 / 16
+"""The share of the series above which queries for the same window are answered for all series at once."""
 
 
 class SeriesTable:
     """The series of one resource, a column for each subject; rows are times, in nanoseconds, ascending.
 
     It holds the last `rows` times at least and a quarter more at most, whatever is appended. A subject without a value
-    at a time has none there. Appending costs nothing that grows with the rows; a query costs the rows of its window.
-    May be used from any thread.
+    at a time has none there. Values of one time lie side by side, so that appending them costs one copy; a query
+    costs the rows of its window. May be used from any thread.
     """
 
     def __init__(self, rows: int, *, exact_rows: int | None = None) -> None:
         """With more rows than `exact_rows`, values are rounded to 32 bits: their relative error is at most 6e-8."""
         self._lock = threading.Lock()
         self._exact_rows = exact_rows
+        self._columns: dict[str, int] = {}
+        self._free: list[int] = []
+        """The columns of subjects that were forgotten; there is no value in them."""
+        self._width = 0
+        self._names: Sequence[str] | None = None
+        """The names of the last row that was appended, if each has a column."""
+        self._order: list[int] = []
+        """The columns of these names."""
+        self._in_order = False
+        """True if these are all columns, in their order."""
+        self._found = _NOTHING_FOUND
+        self._queries: dict[tuple[str, int, int], int] = {}
+        self._answers: dict[tuple[str, int, int], list[float | None]] = {}
+        self._end = 0
         self._allocate(rows)
-        self._columns: dict[str, array[float]] = {}
 
     def _allocate(self, rows: int) -> None:
         if rows < 1:
@@ -37,11 +52,10 @@ class SeriesTable:
         self.rows = rows
         self.capacity = rows + max(rows // 4, 1)
         """The number of rows for which there is memory."""
-        self._times = array("q", bytes(8 * self.capacity))
         exact = self._exact_rows is None or rows <= self._exact_rows
-        self._empty = array("d" if exact else "f", [_NONE]) * self.capacity
-        self._end = 0
-        self._found = _NOTHING_FOUND
+        self._times = array("q", bytes(8 * self.capacity))
+        self._none = array("d" if exact else "f", [_NONE])
+        self._values = self._none * (self.capacity * self._width)
 
     def __len__(self) -> int:
         """The number of series."""
@@ -53,10 +67,7 @@ class SeriesTable:
     @property
     def size(self) -> int:
         """The bytes of all series and of the times."""
-        return (
-            self.capacity * self._times.itemsize
-            + (len(self._columns) + 1) * self.capacity * self._empty.itemsize
-        )
+        return self.capacity * (self._times.itemsize + self._width * self._values.itemsize)
 
     def append(self, time: int, name: str, value: float) -> None:
         """Append a value of one subject; raise `ValueError` if it is not finite.
@@ -70,18 +81,50 @@ class SeriesTable:
     def append_all(self, time: int, values: Mapping[str, float]) -> None:
         """Append the values of several subjects at one time; they must be finite."""
         with self._lock:
+            self._set(self._row(time), values)
+
+    def append_row(self, time: int, names: Sequence[str], values: Sequence[float]) -> None:
+        """Append the values of the subjects of these names at one time; they must be finite, or NaN for no value.
+
+        It is cheap if `names` is the same object as in the last call.
+        """
+        with self._lock:
             row = self._row(time)
-            columns = self._columns
-            for name, value in values.items():
-                try:
-                    columns[name][row] = value
-                except KeyError:
-                    columns[name] = self._empty[:]
-                    columns[name][row] = value
+            if names is not self._names:
+                present = {name: value for name, value in zip(names, values, strict=True)
+                           if value == value}  # noqa: PLR0124 - not NaN
+                self._set(row, present)
+                self._order = [self._columns.get(name, -1) for name in names]
+                if -1 not in self._order:
+                    self._names, self._in_order = names, self._order == list(range(self._width))
+                return
+            first = row * self._width
+            if self._in_order:
+                appended = array(self._values.typecode, values)
+                if len(appended) != self._width:
+                    raise ValueError("each name has one value")
+                self._values[first : first + self._width] = appended
+                return
+            table = self._values
+            for column, value in zip(self._order, values, strict=True):
+                table[first + column] = value
+
+    def _set(self, row: int, values: Mapping[str, float]) -> None:
+        missing = [name for name in values if name not in self._columns]
+        if missing:
+            self._add(missing)
+        first, columns, table = row * self._width, self._columns, self._values
+        for name, value in values.items():
+            table[first + columns[name]] = value
 
     def forget(self, name: str) -> None:
         """Drop a series, if there is one of that name."""
-        self._columns.pop(name, None)
+        with self._lock:
+            column = self._columns.pop(name, None)
+            if column is not None:
+                self._values[column :: self._width] = self._none * self.capacity
+                self._free.append(column)
+                self._changed()
 
     def names(self) -> Iterator[str]:
         """Return the names of all series."""
@@ -91,14 +134,13 @@ class SeriesTable:
         """Change the number of rows; the newest ones stay."""
         with self._lock:
             stay = min(self._end, rows)
-            first, end, times, columns = self._end - stay, self._end, self._times, self._columns
+            first, end, times, values = self._end - stay, self._end, self._times, self._values
             self._allocate(rows)
             self._times[:stay] = times[first:end]
+            self._values[: stay * self._width] = array(
+                self._values.typecode, values[first * self._width : end * self._width])
             self._end = stay
-            self._columns = {}
-            for name, column in columns.items():
-                new = self._columns[name] = self._empty[:]
-                new[:stay] = array(new.typecode, column[first:end])
+            self._changed()
 
     def statistic(self, name: str, statistic: str, start: int, end: int) -> float | None:
         """Return a statistic of a subject from `start` to `end`, both included; None if there is no value.
@@ -109,26 +151,32 @@ class SeriesTable:
             column = self._columns.get(name)
             if column is None:
                 return None
-            window = self._found
-            if window[0] != start or window[1] != end:
-                window = self._find(start, end)
-            _, _, first, stop = window
+            query = statistic, start, end
+            answers = self._answers.get(query)
+            if answers is not None:
+                return answers[column]
+            first, stop = self._window(start, end)
             if statistic == "last":
-                for row in range(stop - 1, first - 1, -1):
-                    value = column[row]
-                    if value == value:  # noqa: PLR0124 - not NaN
-                        return value
-                return None
-            values: Sequence[float] = column[first:stop]
-        total = sum(values)
-        if math.isnan(total):
-            values = [value for value in values if not math.isnan(value)]
-            total = sum(values)
-        if not values:
-            return None
-        if statistic == "avg":
-            return total / len(values)
-        return len(values) if statistic == "count" else STATISTICS[statistic](values)
+                return self._last(column, first, stop)
+            queries = self._queries[query] = self._queries.get(query, 0) + 1
+            if queries <= 1 + len(self._columns) * _FEW:
+                return _statistic(statistic, self._values[first * self._width + column : stop * self._width
+                                                          : self._width])
+            answers = self._answers[query] = self._statistics(statistic, first, stop)
+            return answers[column]
+
+    def _last(self, column: int, first: int, stop: int) -> float | None:
+        for row in range(stop - 1, first - 1, -1):
+            value = self._values[row * self._width + column]
+            if value == value:  # noqa: PLR0124 - not NaN
+                return value
+        return None
+
+    def _statistics(self, statistic: str, first: int, stop: int) -> list[float | None]:
+        """Return a statistic of each column over these rows."""
+        width = self._width
+        window = self._values[first * width : stop * width]
+        return [_statistic(statistic, window[column::width]) for column in range(width)]
 
     def between(self, name: str, start: int, end: int) -> Sequence[float]:
         """Return the values of a subject measured from `start` to `end`, both included, in order of time."""
@@ -136,9 +184,9 @@ class SeriesTable:
             column = self._columns.get(name)
             if column is None:
                 return ()
-            found = column[slice(*self._window(start, end))]
+            found = self._of(column, *self._window(start, end))
         # A sum in C finds out at once that there are no gaps.
-        return found if not math.isnan(sum(found)) else [value for value in found if value == value]  # noqa: PLR0124 - not NaN
+        return found if not math.isnan(sum(found)) else _present(found)
 
     def samples(self, name: str, start: int, end: int) -> tuple[Sequence[int], Sequence[float]]:
         """Return times and values of a subject from `start` to `end`, both included, in order of time."""
@@ -146,8 +194,8 @@ class SeriesTable:
             column = self._columns.get(name)
             if column is None:
                 return [], []
-            window = slice(*self._window(start, end))
-            times, values = self._times[window], column[window]
+            first, stop = self._window(start, end)
+            times, values = self._times[first:stop], self._of(column, first, stop)
         if not math.isnan(sum(values)):
             return times, values
         rows = [row for row, value in enumerate(values) if not math.isnan(value)]
@@ -158,7 +206,9 @@ class SeriesTable:
         found: dict[str, float] = {}
         with self._lock:
             for row in range(*self._window(start, end)):
-                found |= {name: column[row] for name, column in self._columns.items() if not math.isnan(column[row])}
+                values = self._values[row * self._width : (row + 1) * self._width]
+                found |= {name: values[column] for name, column in self._columns.items()
+                          if not math.isnan(values[column])}
         return found
 
     def newest(self, name: str, end: int) -> int | None:
@@ -168,23 +218,28 @@ class SeriesTable:
             if column is None:
                 return None
             for row in range(bisect_right(self._times, end, 0, self._end) - 1, -1, -1):
-                if not math.isnan(column[row]):
+                if not math.isnan(self._values[row * self._width + column]):
                     return self._times[row]
         return None
 
-    def _window(self, start: int, end: int) -> tuple[int, int]:
-        """Return the first row from `start` on, and the one behind the last row until `end`."""
-        return (self._found if self._found[:2] == (start, end) else self._find(start, end))[2:]
+    def _of(self, column: int, first: int, stop: int) -> array[float]:
+        """Return the values of a column in these rows, with NaN where there is none."""
+        return self._values[first * self._width + column : stop * self._width : self._width]
 
-    def _find(self, start: int, end: int) -> tuple[int, int, int, int]:
-        """Find the rows of a window: in one round all subjects are queried for the same one."""
-        times, stop = self._times, self._end
-        self._found = start, end, bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop)
-        return self._found
+    def _window(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first row from `start` on, and the one behind the last row until `end`.
+
+        In one round all subjects are queried for the same one.
+        """
+        if self._found[:2] != (start, end):
+            times, stop = self._times, self._end
+            first = bisect_left(times, start, 0, stop)
+            self._found = start, end, first, max(bisect_right(times, end, 0, stop), first)
+        return self._found[2:]
 
     def _row(self, time: int) -> int:
         """Return the row of a time, which becomes the last one."""
-        self._found = _NOTHING_FOUND
+        self._forget_answers()
         end, times = self._end, self._times
         if end and time <= times[end - 1]:
             end = bisect_left(times, time, 0, end)
@@ -199,24 +254,67 @@ class SeriesTable:
         return end
 
     def _drop_after(self, stay: int) -> None:
-        end = self._end
-        if stay == end:
-            return
-        for column in self._columns.values():
-            column[stay:end] = self._empty[stay:end]
+        self._values[stay * self._width : self._end * self._width] = self._none * ((self._end - stay) * self._width)
         self._end = stay
 
     def _compact(self) -> int:
         """Keep the last rows, without the newest one to come, and drop series without a value in them."""
         stay = self.rows - 1
-        first = self._end - stay
+        first, width, values = self._end - stay, self._width, self._values
         self._times[:stay] = self._times[first : self._end]
-        for name, column in tuple(self._columns.items()):
-            kept = column[first : self._end]
-            if all(map(math.isnan, kept)):
-                del self._columns[name]
-                continue
-            column[:stay] = kept
-            column[stay:] = self._empty[stay:]
+        values[: stay * width] = values[first * width : self._end * width]
+        values[stay * width :] = self._none * ((self.capacity - stay) * width)
         self._end = stay
+        self._columns = {name: column for name, column in self._columns.items()
+                         if not all(map(math.isnan, self._of(column, 0, stay)))}
+        if len(self._columns) < width:
+            self._arrange(tuple(self._columns))
         return stay
+
+    def _add(self, names: Sequence[str]) -> None:
+        """Add columns; those that were freed are used again."""
+        reused = min(len(names), len(self._free))
+        for name in names[:reused]:
+            self._columns[name] = self._free.pop()
+        if names[reused:]:
+            self._arrange((*self._columns, *names[reused:]))
+        self._changed()
+
+    def _arrange(self, names: Sequence[str]) -> None:
+        """Give these names the columns, in their order; names without one yet have no values."""
+        old, columns, width = self._values, self._columns, self._width
+        self._columns = {name: column for column, name in enumerate(names)}
+        self._free.clear()
+        self._width = len(names)
+        self._values = self._none * (self.capacity * self._width)
+        for name, column in columns.items():
+            if name in self._columns:
+                self._values[self._columns[name] :: self._width] = old[column::width]
+        self._changed()
+
+    def _changed(self) -> None:
+        """Forget what was found of columns and windows."""
+        self._names = None
+        self._forget_answers()
+
+    def _forget_answers(self) -> None:
+        self._found = _NOTHING_FOUND
+        self._queries.clear()
+        self._answers.clear()
+
+
+def _present(values: Sequence[float]) -> list[float]:
+    return [value for value in values if value == value]  # noqa: PLR0124 - not NaN
+
+
+def _statistic(statistic: str, values: Sequence[float]) -> float | None:
+    """Return a statistic of the values that are not NaN; None if there are none."""
+    total = sum(values)
+    if math.isnan(total):
+        values = _present(values)
+        total = sum(values)
+    if not values:
+        return None
+    if statistic == "avg":
+        return total / len(values)
+    return len(values) if statistic == "count" else STATISTICS[statistic](values)

@@ -11,9 +11,21 @@ from typing import Final
 from ..host.control_groups import ControlGroups
 from ..host.files import FileReader
 from ..metric_cache.cache import MetricCache
-from .measured_groups import MeasuredGroups
+from .measured_groups import MeasuredGroup, MeasuredGroups
 
 SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReadings:
+    """The CPU times of control groups of one kind in one round at `now`, for the collector of throttling."""
+
+    now: int
+    subjects: tuple[MeasuredGroup, ...]
+    contents: list[bytes]
+    """The file with the CPU time, of each subject."""
+    changed: list[int]
+    """When a reading differed from the one before, by the monotonic clock."""
 
 
 @dataclass(slots=True)
@@ -23,6 +35,8 @@ class SharedUsage:
     node: tuple[int, float, float] | None = None
     pods: tuple[int, float, float] | None = None
     applications: tuple[int, float, float] | None = None
+    cpu: dict[str, CpuReadings] = field(default_factory=dict)
+    """The readings of CPU times by kind of subject."""
     with_page_cache: dict[str, int] | None = None
     """Memory with page cache by path of the file that it was read of, for the collector of page cache; None if that is
     off. Reading that file is most of the cost of a collection.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import BATCH_CPU, BE
 
 from ..host.control_groups import TIER_OF_QOS, ControlGroups, container_ids
+
+if TYPE_CHECKING:
+    from typing import Self
 
 _LOG: Final = logging.getLogger(__name__)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -113,3 +116,48 @@ class Probes(Generic[P]):
             self._list = list(self._probes.values())
             self._subjects = subjects
         return self._list
+
+
+Subjects: TypeAlias = tuple[MeasuredGroup, ...]
+T = TypeVar("T")
+R = TypeVar("R", bound="Rows")
+
+
+class Rows:
+    """A collector's own state of all subjects of a kind, in lists with a place for each of them."""
+
+    __slots__ = ("_before", "_places", "names", "subjects")
+
+    def __init__(self, subjects: Subjects, before: Self | None) -> None:
+        """`before` is the state of the subjects until now, of which that of the same subjects is kept."""
+        self.subjects = subjects
+        self.names = tuple(each.name for each in subjects)
+        self._before = before
+        places = {} if before is None else {each: place for place, each in enumerate(before.subjects)}
+        self._places = [places.get(each) for each in subjects]
+
+    def kept(self, values: Callable[[Self], list[T]], new: T) -> list[T]:
+        """Return a list of the state before for the subjects of now, with `new` for those that are new."""
+        if self._before is None:
+            return [new] * len(self.subjects)
+        old = values(self._before)
+        return [new if place is None else old[place] for place in self._places]
+
+    def begin(self) -> None:
+        """Let go of the state before."""
+        self._before = None
+
+
+class RowsOf(Generic[R]):
+    """Makes the rows of subjects anew when these are others."""
+
+    def __init__(self, make: Callable[[Subjects, R | None], R]) -> None:
+        self._make = make
+        self._rows: R | None = None
+
+    def of(self, subjects: Subjects) -> R:
+        """Return the rows of these subjects."""
+        if self._rows is None or self._rows.subjects is not subjects:
+            self._rows = self._make(subjects, self._rows)
+            self._rows.begin()
+        return self._rows

@@ -6,11 +6,14 @@ without it was cut off. Amounts are at most 64 bits long, as the kernel's counte
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 _LARGEST: Final = 2**64 - 1
+NO_NUMBER: Final = -1
+"""What stands for a counter that could not be read."""
 _MEMORY: Final = (b"inactive_anon", b"active_anon", b"inactive_file", b"active_file", b"unevictable")
 _IN_ORDER: Final = {
     prefix: re.compile(b"\n" + b"".join(prefix + name + rb" (\d{1,19})\n" for name in _MEMORY))
@@ -48,6 +51,24 @@ def number(data: bytes) -> int:
     if len(digits) < 20 and digits.isdigit() and data[-1:] == b"\n":  # as the kernel writes it
         return int(digits)
     return amount(_whole(data)[:-1].strip())
+
+
+def numbers(contents: Sequence[bytes]) -> list[int]:
+    """Return the one number of each file; -1 for one that is malformed or not whole."""
+    together = b"".join(contents)
+    # As the kernel writes them: digits and a line break. A content without either, or with two, is no number for `int`.
+    if (together.translate(None, b"\n").isdigit() and together.count(b"\n") == len(contents)
+            and not together.startswith(b"\n") and b"\n\n" not in together and max(map(len, contents)) <= 20):
+        with contextlib.suppress(ValueError):
+            return [int(content) for content in contents]
+    return [_number_or_none(content) for content in contents]
+
+
+def _number_or_none(data: bytes) -> int:
+    try:
+        return number(data)
+    except ValueError:
+        return NO_NUMBER
 
 
 def signed(data: bytes) -> int:

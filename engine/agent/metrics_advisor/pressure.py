@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from ..host.control_groups import GUARANTEED
 from . import parsing
 from .collector import MetricCollector, Sources
-from .measured_groups import MeasuredGroup, Probes
+from .measured_groups import Rows, RowsOf, Subjects
 
 RESOURCES: Final = ("cpu", "memory", "io")
 DEGREES: Final = ("some", "full")
@@ -20,24 +19,24 @@ def pressure_name(resource: str, degree: str) -> str:
     return f"{resource}-pressure-{degree}"
 
 
-class _Files:
-    """The pressure files of a control group."""
+class _Files(Rows):
+    """The pressure files of control groups, by resource."""
 
-    __slots__ = ("name", "paths")
+    __slots__ = ("of_resource",)
 
-    def __init__(self, sources: Sources, subject: MeasuredGroup) -> None:
-        self.name = subject.name
-        self.paths = tuple(sources.path("cpuacct", subject.directory, f"{each}.pressure") for each in RESOURCES)
+    def __init__(self, sources: Sources, subjects: Subjects, before: _Files | None) -> None:
+        super().__init__(subjects, before)
+        self.of_resource = [
+            sources.files.together(sources.path("cpuacct", each.directory, f"{resource}.pressure") for each in subjects)
+            for resource in RESOURCES]
 
 
 class _NodeFiles:
     """The pressure files of the machine."""
 
-    __slots__ = ("name", "paths")
-
     def __init__(self, sources: Sources) -> None:
-        self.name = sources.node
-        self.paths = tuple(f"{sources.proc}/pressure/{each}" for each in RESOURCES)
+        self.names = (sources.node,)
+        self.of_resource = [sources.files.together([f"{sources.proc}/pressure/{each}"]) for each in RESOURCES]
 
 
 class PressureStall(MetricCollector):
@@ -51,13 +50,13 @@ class PressureStall(MetricCollector):
     def __init__(self, sources: Sources, interval: int, *, enabled: bool) -> None:
         super().__init__(sources, interval, enabled=enabled)
         self._node = _NodeFiles(sources)
-        self._pods = Probes(lambda subject: _Files(sources, subject))
-        self._containers = Probes(lambda subject: _Files(sources, subject))
+        self._pods: RowsOf[_Files] = RowsOf(lambda subjects, before: _Files(sources, subjects, before))
+        self._containers: RowsOf[_Files] = RowsOf(lambda subjects, before: _Files(sources, subjects, before))
 
     def collect(self, now: int) -> None:
         """Measure."""
         subjects = self.sources.subjects
-        self._measure("node", now, (self._node,))
+        self._measure("node", now, self._node)
         if not self._lacking():
             self._measure("pod", now, self._pods.of(subjects.pods))
             self._measure("container", now, self._containers.of(subjects.containers))
@@ -73,21 +72,21 @@ class PressureStall(MetricCollector):
         tier = Path(self.sources.path("cpuacct", self.sources.groups.tier(GUARANTEED), f"{RESOURCES[0]}.pressure"))
         return tier.parent.is_dir() and not tier.exists()
 
-    def _measure(self, what: str, now: int, probes: Sequence[_Files | _NodeFiles]) -> None:
-        for number, resource in enumerate(RESOURCES):
+    def _measure(self, what: str, now: int, rows: _Files | _NodeFiles) -> None:
+        for resource, files in zip(RESOURCES, rows.of_resource, strict=True):
             some: dict[str, float] = {}
             full: dict[str, float] = {}
-            contents = self.sources.files.read_all(each.paths[number] for each in probes)
-            for probe, data in zip(probes, contents, strict=True):
+            contents, _ = self.sources.files.read_together(files)
+            for name, data in zip(rows.names, contents, strict=True):
                 try:
                     of_some, of_full = parsing.pressure(data)
                 except ValueError:
                     self.failures += 1
                     continue
-                some[probe.name] = of_some
+                some[name] = of_some
                 if of_full is not None:
-                    full[probe.name] = of_full
+                    full[name] = of_full
             for degree, values in (("some", some), ("full", full)):
                 if values:
-                    name = pressure_name(resource, degree)
-                    self.sources.cache.table(what, name, self.interval).append_all(now, values)
+                    pressure = pressure_name(resource, degree)
+                    self.sources.cache.table(what, pressure, self.interval).append_all(now, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -11,10 +12,14 @@ from koordpolicy.engine.framework.qos import Processor
 from ..cpuset import parse_cpuset
 from ..host.control_groups import BEST_EFFORT
 from . import parsing
-from .collector import SECOND, MetricCollector, Rate, Sources
-from .measured_groups import MeasuredGroup, Probes
-from .memory_file import STAT, MemoryFile
+from .collector import SECOND, CpuReadings, MetricCollector, Rate, Sources
+from .measured_groups import Rows, RowsOf, Subjects
+from .memory_file import MemoryFile
 
+_NONE: Final = math.nan
+_LAST_PERIODS: Final = 3 * SECOND
+"""After this time without CPU time a control group has had its last CFS period: a period is at most a second long, and
+the kernel counts no further ones after two in which nothing ran."""
 _OUTDATED: Final = 10 * SECOND
 
 
@@ -84,25 +89,47 @@ class NodeResource(MetricCollector):
         return None if found is None else found * self._tick_ns * 1000
 
 
-class _Usage:
-    """The files of a control group's CPU and memory, the last CPU time, and what the memory was read of last."""
-
-    __slots__ = ("amounts", "cpu", "data", "memory", "name", "rate")
-
-    def __init__(self, sources: Sources, subject: MeasuredGroup, memory: str = STAT) -> None:
-        """`memory` is the name of the file that memory is read of."""
-        self.name = subject.name
-        version2 = sources.groups.version == 2
-        self.cpu = sources.path("cpuacct", subject.directory, "cpu.stat" if version2 else "cpuacct.usage")
-        self.memory = sources.path("memory", subject.directory, memory)
-        self.rate = Rate()
-        self.data: bytes | None = None
-        self.amounts: tuple[int, int] = (0, 0)
-
-
 def _usage_usec(data: bytes) -> int:
     """Return the CPU time of a control group in nanoseconds, out of cpu.stat of v2."""
     return parsing.field(data, b"usage_usec") * 1000
+
+
+def _usages_usec(contents: Sequence[bytes]) -> list[int]:
+    """Return the CPU times of control groups in nanoseconds, out of cpu.stat of v2; -1 for one that is malformed."""
+    return [_usage_usec_or_none(content) for content in contents]
+
+
+def _usage_usec_or_none(data: bytes) -> int:
+    try:
+        return _usage_usec(data)
+    except ValueError:
+        return parsing.NO_NUMBER
+
+
+def _cpu_file(sources: Sources) -> str:
+    return "cpu.stat" if sources.groups.version == 2 else "cpuacct.usage"
+
+
+class _Usages(Rows):
+    """The CPU time and memory of control groups of one kind, as they were read last; a place for each subject."""
+
+    __slots__ = ("amounts", "changed", "cpu", "memories", "memory", "texts", "times", "used")
+
+    def __init__(self, sources: Sources, subjects: Subjects, before: _Usages | None, memory: str) -> None:
+        """`memory` is the name of the file that memory is read of."""
+        super().__init__(subjects, before)
+        cpu = _cpu_file(sources)
+        self.memories = [sources.path("memory", each.directory, memory) for each in subjects]
+        self.cpu = sources.files.together(sources.path("cpuacct", each.directory, cpu) for each in subjects)
+        self.memory = sources.files.together(self.memories)
+        self.used = self.kept(lambda old: old.used, parsing.NO_NUMBER)
+        """The CPU time of the last reading, from which the next rate is computed."""
+        self.times = self.kept(lambda old: old.times, 0)
+        self.changed = self.kept(lambda old: old.changed, 0)
+        """When the CPU time differed from the one before, or was not read."""
+        self.texts: list[bytes | None] = self.kept(lambda old: old.texts, None)
+        """What the memory was read of last."""
+        self.amounts = self.kept(lambda old: old.amounts, (0, 0))
 
 
 class _GroupUsage(MetricCollector):
@@ -110,44 +137,68 @@ class _GroupUsage(MetricCollector):
 
     def __init__(self, sources: Sources, interval: int) -> None:
         super().__init__(sources, interval)
-        self._cpu_time = _usage_usec if sources.groups.version == 2 else parsing.number
+        self._cpu_times = _usages_usec if sources.groups.version == 2 else parsing.numbers
         self._file = MemoryFile.of(sources)
 
-    def _probes(self) -> Probes[_Usage]:
+    def _rows(self) -> RowsOf[_Usages]:
         sources, memory = self.sources, self._file.name
-        return Probes(lambda subject: _Usage(sources, subject, memory))
+        return RowsOf(lambda subjects, before: _Usages(sources, subjects, before, memory))
 
-    def _measure(self, what: str, now: int, probes: Sequence[_Usage]) -> tuple[float, float, int]:
+    def _measure(self, what: str, now: int, rows: _Usages) -> tuple[float, float, int]:
         """Append the usages of these control groups; return both sums, and how many were read."""
-        sources, cpu_time, amounts = self.sources, self._cpu_time, self._file.amounts
-        read_all, monotonic = sources.files.read_all, sources.monotonic
-        cpu: dict[str, float] = {}
-        memory: dict[str, float] = {}
-        present, with_page_cache = 0, sources.shared.with_page_cache
-        times: list[int] = []
-        memories = read_all([each.memory for each in probes])
-        cpu_times = read_all([each.cpu for each in probes], lambda: times.append(monotonic()))
-        for probe, of_memory, of_cpu, time in zip(probes, memories, cpu_times, times, strict=True):
-            try:
-                used = cpu_time(of_cpu)
-                if of_memory != probe.data:
-                    probe.amounts, probe.data = amounts(of_memory), of_memory
-            except ValueError:
-                self.failures += 1
-                continue
-            present += 1
-            held, full = probe.amounts
-            if with_page_cache is not None:
-                with_page_cache[probe.memory] = full
-            cores = probe.rate.per_nanosecond(used, time)
-            if cores is not None:
-                cpu[probe.name] = cores * 1000
-                memory[probe.name] = held
-        sources.cache.table(what, "cpu").append_all(now, cpu)
-        sources.cache.table(what, "memory").append_all(now, memory)
+        sources = self.sources
+        memories, _ = sources.files.read_together(rows.memory)
+        cpu_times, times = sources.files.read_together(rows.cpu, sources.monotonic)
+        used = self._cpu_times(cpu_times)
+        for place in self._read_memories(rows, memories):
+            used[place] = parsing.NO_NUMBER
+        failed = used.count(parsing.NO_NUMBER)
+        cpu = [
+            (value - before) / (time - last) * 1000 if 0 <= before <= value and time > last else _NONE
+            for value, before, time, last in zip(used, rows.used, times, rows.times, strict=True)]
+        held = [amounts[0] if cores == cores else _NONE  # noqa: PLR0124 - not NaN
+                for amounts, cores in zip(rows.amounts, cpu, strict=True)]
+        if sources.shared.with_page_cache is not None:
+            sources.shared.with_page_cache.update(
+                (path, amounts[1]) for path, amounts, value in zip(rows.memories, rows.amounts, used, strict=True)
+                if value >= 0)
+        rows.changed = [last if value == before else time for value, before, time, last in zip(
+            used, rows.used, times, rows.changed, strict=True)]
+        sources.shared.cpu[what] = CpuReadings(now, rows.subjects, cpu_times, rows.changed)
+        total_cpu, total_memory = sum(cpu), sum(held)
+        if math.isnan(total_cpu):
+            self._keep_last(rows, used, times)
+            total_cpu, total_memory = (sum(each for each in values if not math.isnan(each)) for values in (cpu, held))
+        rows.used, rows.times = used, times
+        sources.cache.table(what, "cpu").append_row(now, rows.names, cpu)
+        sources.cache.table(what, "memory").append_row(now, rows.names, held)
+        self.failures += failed
+        present = len(used) - failed
         # Without control groups there is nothing to wait for.
-        self.started = self.started or bool(cpu) or not present
-        return sum(cpu.values()), sum(memory.values()), present
+        self.started = self.started or not all(map(math.isnan, cpu)) or not present
+        return total_cpu, total_memory, present
+
+    def _read_memories(self, rows: _Usages, contents: list[bytes]) -> list[int]:
+        """Take the amounts of files that have changed; return the places of those that are malformed."""
+        if contents == rows.texts:
+            return []
+        failed = []
+        for place, (content, before) in enumerate(zip(contents, rows.texts, strict=True)):
+            if content != before:
+                try:
+                    rows.amounts[place] = self._file.amounts(content)
+                except ValueError:
+                    failed.append(place)
+                else:
+                    rows.texts[place] = content
+        return failed
+
+    @staticmethod
+    def _keep_last(rows: _Usages, used: list[int], times: list[int]) -> None:
+        """Put the last reading in place of one that failed, or that no time has passed for."""
+        for place, (value, before, time, last) in enumerate(zip(used, rows.used, times, rows.times, strict=True)):
+            if value < 0 or (0 <= before <= value and time <= last):
+                used[place], times[place] = before, last
 
 
 class PodResource(_GroupUsage):
@@ -157,8 +208,8 @@ class PodResource(_GroupUsage):
 
     def __init__(self, sources: Sources, interval: int) -> None:
         super().__init__(sources, interval)
-        self._pods = self._probes()
-        self._containers = self._probes()
+        self._pods = self._rows()
+        self._containers = self._rows()
 
     def collect(self, now: int) -> None:
         """Measure."""
@@ -176,7 +227,7 @@ class HostApplication(_GroupUsage):
 
     def __init__(self, sources: Sources, interval: int) -> None:
         super().__init__(sources, interval)
-        self._applications = self._probes()
+        self._applications = self._rows()
 
     def collect(self, now: int) -> None:
         """Measure."""
@@ -220,7 +271,8 @@ class BestEffortResource(MetricCollector):
         tier = sources.groups.tier(BEST_EFFORT)
         self._version2 = sources.groups.version == 2
         self._cpu_time = _usage_usec if self._version2 else parsing.number
-        self._usage = _Usage(sources, MeasuredGroup("bestEffort", sources.node, "", tier))
+        self._usage = sources.path("cpuacct", tier, _cpu_file(sources))
+        self._rate = Rate()
         cpuset = "cpuset.cpus.effective" if self._version2 else "cpuset.cpus"
         self._cpuset = sources.path("cpuset", tier, cpuset)
         self._quota = sources.path("cpu", tier, "cpu.max" if self._version2 else "cpu.cfs_quota_us")
@@ -229,8 +281,8 @@ class BestEffortResource(MetricCollector):
     def collect(self, now: int) -> None:
         """Measure."""
         sources = self.sources
-        used = self._cpu_time(sources.files.read(self._usage.cpu))
-        cores = self._usage.rate.per_nanosecond(used, sources.monotonic())
+        used = self._cpu_time(sources.files.read(self._usage))
+        cores = self._rate.per_nanosecond(used, sources.monotonic())
         if cores is None:
             return
         found = {
@@ -262,16 +314,20 @@ def _cpu_max(data: bytes) -> tuple[int, int]:
     return -1 if words[0] == b"max" else parsing.amount(words[0]), parsing.amount(words[1])
 
 
-class _Periods:
-    """The file with a control group's CFS periods, and what it had last."""
+class _Periods(Rows):
+    """The CFS periods of control groups of one kind, as they were read last."""
 
-    __slots__ = ("data", "last", "name", "path")
+    __slots__ = ("files", "last", "read", "texts", "unchanged")
 
-    def __init__(self, sources: Sources, subject: MeasuredGroup) -> None:
-        self.name = subject.name
-        self.path = sources.path("cpu", subject.directory, "cpu.stat")
-        self.last: parsing.Throttling | None = None
-        self.data: bytes | None = None
+    def __init__(self, sources: Sources, subjects: Subjects, before: _Periods | None) -> None:
+        super().__init__(subjects, before)
+        self.files = sources.files.together(sources.path("cpu", each.directory, "cpu.stat") for each in subjects)
+        self.read = self.kept(lambda old: old.read, 0)
+        """When the file was read last, by the monotonic clock."""
+        self.texts: list[bytes | None] = self.kept(lambda old: old.texts, None)
+        self.last: list[parsing.Throttling | None] = self.kept(lambda old: old.last, None)
+        self.unchanged = [_NONE if each is None else 0.0 for each in self.last]
+        """The shares of groups in which nothing ran under a quota, which is the rule."""
 
 
 class PodThrottled(MetricCollector):
@@ -281,32 +337,59 @@ class PodThrottled(MetricCollector):
 
     def __init__(self, sources: Sources, interval: int) -> None:
         super().__init__(sources, interval)
-        self._pods = Probes(lambda subject: _Periods(sources, subject))
-        self._containers = Probes(lambda subject: _Periods(sources, subject))
+        self._pods: RowsOf[_Periods] = RowsOf(lambda subjects, before: _Periods(sources, subjects, before))
+        self._containers: RowsOf[_Periods] = RowsOf(lambda subjects, before: _Periods(sources, subjects, before))
 
     def collect(self, now: int) -> None:
         """Measure."""
         subjects = self.sources.subjects
         pods, containers = self._pods.of(subjects.pods), self._containers.of(subjects.containers)
-        appended = self._measure("pod", now, pods) + self._measure("container", now, containers)
-        present = any(probe.last is not None for probe in (*pods, *containers)) if not self.started else True
-        self.started = self.started or appended > 0 or not present
+        of_pods, of_containers = self._measure("pod", now, pods), self._measure("container", now, containers)
+        if not self.started:
+            present = any(each is not None for each in (*pods.last, *containers.last))
+            self.started = of_pods or of_containers or not present
 
-    def _measure(self, what: str, now: int, probes: Sequence[_Periods]) -> int:
-        shares: dict[str, float] = {}
-        for probe, data in zip(probes, self.sources.files.read_all([each.path for each in probes]), strict=True):
-            if data == probe.data:  # nothing ran under a quota, which is the rule
-                shares[probe.name] = 0.0
-                continue
-            try:
-                found = parsing.throttling(data)
-            except ValueError:
-                self.failures += 1
-                continue
-            last, probe.last, probe.data = probe.last, found, data
-            if last is None or found.periods < last.periods or found.throttled < last.throttled:
-                continue
-            periods = found.periods - last.periods
-            shares[probe.name] = min((found.throttled - last.throttled) / periods, 1.0) if periods else 0.0
-        self.sources.cache.table(what, "throttled").append_all(now, shares)
-        return len(shares)
+    def _measure(self, what: str, now: int, rows: _Periods) -> bool:
+        """Append the shares of these control groups; return whether there is one."""
+        shares = rows.unchanged
+        places, contents = self._read(rows, self._cpu_readings(what, now, rows))
+        changed = [(place, content) for place, content in zip(places, contents, strict=True)
+                   if content != rows.texts[place]]
+        if changed:
+            shares = shares.copy()
+            for place, content in changed:
+                shares[place] = self._share(rows, place, content)
+        self.sources.cache.table(what, "throttled").append_row(now, rows.names, shares)
+        return not all(map(math.isnan, shares))
+
+    def _cpu_readings(self, what: str, now: int, rows: _Periods) -> CpuReadings | None:
+        """Return the readings of CPU times of this round, of the same subjects."""
+        found = self.sources.shared.cpu.get(what)
+        return found if found is not None and found.now == now and found.subjects is rows.subjects else None
+
+    def _read(self, rows: _Periods, cpu: CpuReadings | None) -> tuple[Sequence[int], Sequence[bytes]]:
+        """Read the files of the control groups that may have had a period; return their places and contents."""
+        everywhere = range(len(rows.subjects))
+        if cpu is None:
+            return everywhere, self.sources.files.read_together(rows.files)[0]
+        if self.sources.groups.version == 2:  # it is the same file
+            return everywhere, cpu.contents
+        places = [place for place, (read, changed) in enumerate(zip(rows.read, cpu.changed, strict=True))
+                  if read - changed < _LAST_PERIODS]
+        time = self.sources.monotonic()
+        for place in places:
+            rows.read[place] = time
+        return places, self.sources.files.read_together(rows.files, places=places)[0]
+
+    def _share(self, rows: _Periods, place: int, content: bytes) -> float:
+        """Return the share of throttled periods since the last reading; NaN if there is none."""
+        try:
+            found = parsing.throttling(content)
+        except ValueError:
+            self.failures += 1
+            return _NONE
+        last, rows.last[place], rows.texts[place], rows.unchanged[place] = rows.last[place], found, content, 0.0
+        if last is None or found.periods < last.periods or found.throttled < last.throttled:
+            return _NONE
+        periods = found.periods - last.periods
+        return min((found.throttled - last.throttled) / periods, 1.0) if periods else 0.0

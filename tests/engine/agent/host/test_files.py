@@ -54,35 +54,56 @@ def test_of_many_files_each_is_read_as_it_is_now_and_a_missing_one_is_empty(
     for name in ("one", "two", "gone"):
         (tmp_path / name).write_text("before\n")
     paths = [str(tmp_path / name) for name in ("one", "absent", "two", "gone")]
-    read: list[int] = []
-    contents = [reader.read_all(paths, lambda: read.append(len(read)))]
+    files, times = reader.together(paths), iter(range(100))
+    found = [reader.read_together(files, lambda: next(times))]
     (tmp_path / "new").write_text("replaced\n")
     (tmp_path / "new").replace(tmp_path / "two")
     (tmp_path / "gone").unlink()
-    contents.append(reader.read_all(paths))
-    assert (contents, read) == (
-        [[b"before\n", b"", b"before\n", b"before\n"], [b"before\n", b"", b"replaced\n", b""]], [0, 1, 2, 3])
+    found.append(reader.read_together(files))
+    assert found == [([b"before\n", b"", b"before\n", b"before\n"], [0, 1, 2, 3]),
+                     ([b"before\n", b"", b"replaced\n", b""], [])]
 
 
-def test_of_many_files_of_the_kernel_each_is_read_as_it_is_now(reader: FileReader) -> None:
+@pytest.mark.parametrize("absent", [(), ("/proc/self/absent",)])
+def test_of_many_files_of_the_kernel_each_is_read_as_it_is_now(reader: FileReader, absent: tuple[str, ...]) -> None:
     long = "x" * 20_000
     command = [sys.executable, "-c", "input(1)", long]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.read(1) == b"1"  # the kernel has its command line by now
-        paths = ["/proc/sys/kernel/ostype", f"/proc/{child.pid}/cmdline", "/proc/self/absent"]
-        contents = [reader.read_all(paths) for _ in range(2)]
+        paths = ["/proc/sys/kernel/ostype", f"/proc/{child.pid}/cmdline", *absent]
+        files = reader.together(paths)
+        contents = [reader.read_together(files)[0] for _ in range(3)]
         child.communicate(b"\n")
-    expected = [b"Linux\n", b"".join(each.encode() + b"\0" for each in command), b""]
-    assert contents == [expected] * 2
+    expected = [b"Linux\n", b"".join(each.encode() + b"\0" for each in command), *(b"" for _ in absent)]
+    assert contents == [expected] * 3
+
+
+def test_each_of_many_files_has_its_own_time(reader: FileReader) -> None:
+    files, times = reader.together(["/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease"]), iter(range(100))
+    found = [reader.read_together(files, lambda: next(times))[1] for _ in range(3)]
+    assert found == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_files_that_are_read_together_stay_open_as_long_as_they_are_read(reader: FileReader) -> None:
+    files = reader.together(["/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease"])
+    for _ in range(2):
+        reader.read_together(files)
+        reader.read_together(files)
+        reader.sweep()
+    while_read = len(reader)
+    reader.sweep()
+    assert (while_read, len(reader), reader.read_together(files)[0][0]) == (2, 0, b"Linux\n")
 
 
 def test_files_of_a_process_that_ended_are_empty(reader: FileReader) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     paths = [f"/proc/{child.pid}/limits", "/proc/sys/kernel/ostype"]
-    before = reader.read_all(paths)
+    files = reader.together(paths)
+    before = [reader.read_together(files)[0] for _ in range(2)]
     child.communicate(b"\n")
-    assert (before[0] != b"", reader.read_all(paths), len(reader)) == (True, [b"", before[1]], 1)
+    after = [reader.read_together(files)[0] for _ in range(2)]
+    assert (before[1][0] != b"", after, len(reader)) == (True, [[b"", before[0][1]]] * 2, 1)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2047, 2048, 4095, 4096, 4097, 200_000])

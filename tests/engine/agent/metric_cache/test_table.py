@@ -153,3 +153,43 @@ def test_readers_in_other_threads_see_whole_rows():
     for each in readers:
         each.join()
     assert wrong == []
+
+
+@given(st.lists(st.tuples(
+    st.sampled_from(["forget", "a", "ab", "ba", "abc", "cab", ""]), st.lists(st.one_of(st.none(), st.floats(0, 1e9)),
+                                                                         min_size=3, max_size=3)), max_size=60))
+def test_rows_of_values_are_like_single_values_whatever_the_order_of_their_names(steps):
+    rows, singles = SeriesTable(10), SeriesTable(10)
+    names_of = {text: tuple(text) for text in ("a", "ab", "ba", "abc", "cab", "")}  # the same objects each time
+    for time, (names, values) in enumerate(steps):
+        if names == "forget":
+            rows.forget("b")
+            singles.forget("b")
+            continue
+        present = dict(zip(names, values, strict=False))
+        rows.append_row(time, names_of[names], [math.nan if each is None else each for each in present.values()])
+        singles.append_all(time, {name: each for name, each in present.items() if each is not None})
+    assert sorted(rows.names()) == sorted(singles.names())
+    for name in NAMES:
+        for reach in (3, 9):
+            window = name, len(steps) - reach, len(steps)
+            assert samples(rows, *window[:1], end=window[2], start=window[1]) == samples(
+                singles, *window[:1], end=window[2], start=window[1])
+
+
+@given(ROWS, st.sampled_from(["avg", "last", "count", "p90"]), st.integers(0, 9))
+def test_what_all_subjects_are_queried_for_equals_single_queries(rows, statistic: str, reach: int):
+    table, model = filled(rows)
+    end = model[-1][0] if model else 0
+    start = model[max(len(model) - 1 - reach, 0)][0] if model else 0
+    once = {name: filled(rows)[0].statistic(name, statistic, start, end) for name in NAMES}
+    often = [{name: table.statistic(name, statistic, start, end) for name in NAMES} for _ in range(4)]
+    table.append(end + 1, "a", 7.0)
+    assert (often, table.statistic("a", "last", start, end + 1)) == ([once] * 4, 7.0)
+
+
+def test_a_row_without_a_value_for_each_name_is_refused():
+    table, names = SeriesTable(3), ("a", "b")
+    table.append_row(1, names, [1.0, 2.0])
+    with pytest.raises(ValueError, match="one value"):
+        table.append_row(2, names, [1.0])

@@ -207,3 +207,38 @@ def test_a_rate_needs_two_readings_and_time_between_them():
     assert [rate.per_nanosecond(*each) for each in ((10, 5), (20, 5), (30, 15), (0, 20), (5, 25))] == [
         None, None, 2, None, 1,
     ]
+
+
+def test_a_group_that_has_used_no_cpu_for_longer_than_its_last_periods_has_no_share_and_is_not_read(machine):
+    pod, other = machine.subject("pod", "d/p"), machine.subject("pod", "d/q")
+    machine.use(pod, other)
+    collectors = PodResource(machine.sources, SECOND), PodThrottled(machine.sources, SECOND)
+    shares = []
+
+    def collect(milliseconds: int, periods: int, throttled: int) -> None:
+        machine.set_cpu(pod.directory, milliseconds, periods=periods, throttled=throttled)
+        machine.collect(*collectors)
+        shares.append([machine.last("pod", name).get("throttled") for name in ("d/p", "d/q")])
+
+    collect(100, 10, 0)
+    collect(100, 12, 1)  # the periods that the kernel still counts
+    for _ in range(4):
+        collect(100, 12, 1)
+    if machine.version == 1:
+        # No kernel counts any now: that the file was not read is what is seen.
+        collect(100, 99, 99)
+    collect(200, 14, 2)
+    assert shares == [[None, None], [0.5, 0.0], *[[0.0, 0.0]] * (5 if machine.version == 1 else 4), [0.5, 0.0]]
+
+
+def test_the_state_of_a_subject_stays_when_others_come_and_go(machine):
+    first, second, third = (machine.subject("pod", f"d/{name}") for name in "abc")
+    collectors = PodResource(machine.sources, SECOND), PodThrottled(machine.sources, SECOND)
+    found = []
+    for milliseconds, subjects in enumerate(((first, second), (third, second), (second,), (first, second)), 1):
+        machine.use(*subjects)
+        machine.set_cpu(second.directory, milliseconds * 100, periods=milliseconds * 10, throttled=milliseconds)
+        machine.collect(*collectors)
+        found.append({name: machine.last("pod", f"d/{name}") for name in "abc"})
+    second_one = {"cpu": pytest.approx(100), "memory": 4096, "throttled": 0.1}
+    assert found == [{"a": {}, "b": {}, "c": {}}] + [{"a": {}, "b": second_one, "c": {}}] * 3
