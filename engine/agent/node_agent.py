@@ -66,6 +66,8 @@ JOURNAL: Final = "journal.jsonl"
 _LOCK: Final = "agent.lock"
 _LOOK_S: Final = 10.0
 """Seconds between two looks for a kubelet that has not started, as koordlet's."""
+_LONGEST_WAIT_S: Final = 10.0
+"""Seconds after which the watcher of control groups sees that the agent has ended, if none appears before."""
 _SECOND: Final = 1_000_000_000
 
 
@@ -273,7 +275,7 @@ class NodeAgent:
             return
         try:
             while not self._ended.is_set():
-                if watcher.wait(1.0):
+                if watcher.wait(_LONGEST_WAIT_S):
                     watcher.dispatch()
         except Exception:
             _LOG.exception("new pods are seen at the kubelet's next list only")

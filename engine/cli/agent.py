@@ -52,6 +52,8 @@ koordlet runs here, 3 policies, the kubeconfig or the state directory are invali
 
 STATE_DIR: Final = Path("/var/run/koord-policy")
 _GRACE_S: Final = 10.0
+_LOOK_S: Final = 5.0
+"""Seconds between looks at policies without a file event: on each of thousands of nodes a look costs its share."""
 _LOG: Final = logging.getLogger(__name__)
 _HTTP_PORT: Final = 9316
 _RESCTRL: Final = "/sys/fs/resctrl"
@@ -225,7 +227,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
 
     gates = dict(read_gates(options.feature_gates))
     extensions = dict(_read_extensions(options.qos_extension_plugins))
-    policies = reloading.PolicyLoader(_reload_options(options), builtins, None)
+    policies = reloading.PolicyLoader(_reload_options(options), builtins, None, interval=_LOOK_S)
     plugins = policies.discovered.plugins
     check_enabled((name for name in options.enable if name != "*"), plugins, Framework.QOS)
     enable = _enabled(options.enable, gates, plugins)

@@ -116,9 +116,12 @@ class PolicyLoader:
 
     def __init__(
         self, options: argparse.Namespace, builtins: Builtins, vetter: Vetter | None,
-        settle: Callable[[int], None] = lambda _: None,
+        settle: Callable[[int], None] = lambda _: None, *, interval: float = 1.0,
     ) -> None:
-        """`settle` is called after each reload (see `Reloader`)."""
+        """`settle` is called after each reload (see `Reloader`).
+
+        `interval` is that between looks at the sources, in seconds, where no file event comes.
+        """
         from koordpolicy.engine.framework.registry import Live
         from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 
@@ -129,6 +132,7 @@ class PolicyLoader:
         self._options = options
         self._vetter = vetter
         self._settle = settle
+        self._interval = interval
 
     def begin(self, python_plugins: Iterable[Plugin], check: Stage) -> Reloader:
         """Activate the policies of `--policies` and return the reloader, which is not started yet.
@@ -142,7 +146,7 @@ class PolicyLoader:
 
         options = self._options
         settings = ReloadSettings(
-            unit=ReloadUnit(options.reload_unit or "source"),
+            interval=self._interval, unit=ReloadUnit(options.reload_unit or "source"),
             invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             allow_empty=bool(options.allow_empty), max_error_rate=options.max_error_rate)
         objects = cluster_policies.sources_of(options.policies)

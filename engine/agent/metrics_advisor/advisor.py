@@ -94,6 +94,7 @@ class MetricsAdvisor:
             ResctrlMonitoring(sources, settings.resctrl_interval, enabled=settings.resctrl),
             self.devices,
         )
+        self._pods: tuple[PodInfo, ...] | None = None
         self._failing: set[str] = set()
         self._due: dict[str, int] = {}
         self._sweep = max(_SWEEP, 2 * max(each.interval for each in self.enabled))
@@ -114,8 +115,11 @@ class MetricsAdvisor:
         """The names of the enabled collectors that have not produced yet."""
         return tuple(each.name for each in self.collectors if each.enabled and not each.started)
 
-    def use_pods(self, pods: Iterable[PodInfo]) -> None:
+    def use_pods(self, pods: tuple[PodInfo, ...]) -> None:
         """Collect of these pods from now on; the series of others are dropped."""
+        if pods is self._pods:  # a list without a change is the same one
+            return
+        self._pods = pods
         self._use(self.sources.subjects.with_pods(self.sources.groups, pods))
 
     def use_applications(self, declared: Iterable[Mapping[str, Any]]) -> None:
