@@ -11,6 +11,7 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Processor, Storage
 
+from ..enforcement import LoggedCauses
 from ..parts import PeriodicCollector
 from .collector import SECOND, MetricCollector, Sources
 from .devices import DeviceUsage
@@ -95,7 +96,9 @@ class MetricsAdvisor:
             self.devices,
         )
         self._pods: tuple[PodInfo, ...] | None = None
-        self._failing: set[str] = set()
+        self._failing: dict[str, bool] = {}
+        """The collectors that fail, and whether that was logged."""
+        self._causes = LoggedCauses(lambda: sources.monotonic() / SECOND)
         self._due: dict[str, int] = {}
         self._sweep = max(_SWEEP, 2 * max(each.interval for each in self.enabled))
         self._swept = sources.monotonic()
@@ -129,17 +132,18 @@ class MetricsAdvisor:
     def collect(self, collector: MetricCollector, now: int) -> None:
         """Run one collector, at `now` in nanoseconds since the epoch.
 
-        A failure is logged when it begins and when it ends; it costs the samples of this round only.
+        A failure is logged when it begins and when it ends, each cause once in ten minutes. It costs the samples of
+        this round only.
         """
         try:
             collector.collect(now)
         except (OSError, ValueError, ArithmeticError, LookupError) as error:
             if collector.name not in self._failing:
-                self._failing.add(collector.name)
-                _LOG.warning("the collector %s cannot measure: %s", collector.name, error)
+                said = self._failing[collector.name] = self._causes.is_new((collector.name, str(error)))
+                if said:
+                    _LOG.warning("the collector %s cannot measure: %s", collector.name, error)
         else:
-            if collector.name in self._failing:
-                self._failing.remove(collector.name)
+            if self._failing.pop(collector.name, False):
                 _LOG.info("the collector %s measures again", collector.name)
         time = self.sources.monotonic()
         if time - self._swept > self._sweep:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import CgroupProgram
@@ -11,6 +11,9 @@ from koordpolicy.engine.framework.qos import Adjustment
 from ..resource_executor.levels import is_same
 from ..resource_executor.table import FILES, FileAccess, logical_name
 from .action_kinds import ActionContext, Adjustments, Recovery, restore_originals
+
+if TYPE_CHECKING:
+    from .subjects import RoundBindings
 
 SETTABLE: Final = frozenset(
     name for row in FILES.values() if row.access is FileAccess.WRITE
@@ -28,14 +31,15 @@ def set_file(program: CgroupProgram, context: ActionContext) -> Adjustments:
     directory, readings = context.subject.directory, context.readings
     if not directory:
         return ()
-    value: Any = program.value.evaluate(context.subject.bindings)
+    bindings = cast("RoundBindings", context.subject.bindings)
     files, host = readings.files, readings.host
     try:
-        wanted = [(f"{directory}/{name}", text) for name, text in logical_values(program.file, str(value))]
+        value, texts = bindings.evaluate(program.value, lambda value: (value, logical_values(program.file, str(value))))
     except ValueError as error:
         raise EvaluationError(f"`{program.file}` of {context.subject.name}: {error}", reason="InvalidValue") from None
     writes = tuple(
-        (file, text) for file, text in wanted if (old := files.get(file)) is not None
+        (file, text) for name, text in texts
+        if (old := files.get(file := f"{directory}/{name}")) is not None and old != text
         and not is_same(file, old, text, page_size=host.page_size, version=host.cgroup_version)
     )
     if not writes:

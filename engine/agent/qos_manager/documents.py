@@ -166,7 +166,7 @@ class _Round:
         """Evaluate thresholds and actions for one subject."""
         bindings = cast("RoundBindings", subject.bindings)
         try:
-            meant = all(rule.program.evaluate(bindings) is True for rule in self._compiled.match_conditions)
+            meant = all(bindings.evaluate(rule.program) is True for rule in self._compiled.match_conditions)
         except EvaluationError as error:
             self._fail("matchConditions", subject, error)
             for action in self._compiled.actions:
@@ -199,7 +199,8 @@ class _Round:
     def _act(self, action: ActionProgram, subject: QoSSubject, *, meant: bool) -> None:
         key = self._key(action.key, subject)
         try:
-            chosen = meant and (action.when is None or action.when.evaluate(subject.bindings) is True)
+            bindings = cast("RoundBindings", subject.bindings)
+            chosen = meant and (action.when is None or bindings.evaluate(action.when) is True)
             effects = self._effects(action, subject) if chosen else ()
         except EvaluationError as error:
             self._fail(action.name, subject, error)

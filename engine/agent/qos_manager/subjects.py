@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured, unmeasured
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
@@ -31,6 +32,13 @@ _ALLOCATIONS: Final = ("usage", "request", "realLimit")
 """The CPU of the best-effort tier, as readings and expressions name it."""
 
 
+_CONSTANT: Final = frozenset({"pod", "podInfo", "requests", "limits", "container", "params"})
+"""The variables that are the same as long as a pod is the same version."""
+_UNKNOWN: Final = object()
+_VARIES: Final = object()
+"""The value of an expression that reads other variables."""
+
+
 THROTTLED: Final = "throttled"
 """The share of CFS periods in which a pod or a container was throttled."""
 
@@ -47,11 +55,18 @@ class QoSSubject:
 
 
 class RoundBindings(dict[str, object]):
-    """Variables by name, each computed when it is first read."""
+    """Variables by name, each computed when it is first read.
 
-    def __init__(self, values: Mapping[str, object], readers: Mapping[str, Callable[[], object]]) -> None:
+    `known` has values of expressions that read constants of the subject alone (`evaluate`); it outlives the round.
+    """
+
+    def __init__(
+        self, values: Mapping[str, object], readers: Mapping[str, Callable[[], object]],
+        known: dict[int, object] | None = None,
+    ) -> None:
         super().__init__(values)
         self._readers = readers
+        self._known = known
 
     def __missing__(self, name: str) -> object:
         value = self[name] = self._readers[name]()
@@ -59,6 +74,61 @@ class RoundBindings(dict[str, object]):
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self._readers
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a variable, `default` without one."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def evaluate(self, program: Program, of: Callable[[Any], object] | None = None) -> Any:
+        """Return an expression's value, or what `of` makes of it, which depends on the value alone.
+
+        For an expression that reads nothing but the version of the subject that there is, and parameters, this is done
+        once. The program must live as long as the subject's values. What is raised is raised again each time.
+        """
+        known = self._known
+        found = _UNKNOWN if known is None else known.get(id(program), _UNKNOWN)
+        if found is _UNKNOWN or found is _VARIES:
+            value = program.evaluate(self)
+            value = value if of is None else of(value)
+            if known is not None and found is _UNKNOWN:
+                known[id(program)] = value if _CONSTANT.issuperset(program.variables) else _VARIES
+            return value
+        return found
+
+
+class _PodBindings(RoundBindings):
+    """The variables of a pod, or of a container, and the node."""
+
+    def __init__(
+        self, view: RoundView, pod: PodInfo, known: dict[int, object], container: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__({}, {}, known)
+        self._view = view
+        self._pod = pod
+        self._container = container
+        self._begun = False
+
+    def __missing__(self, name: str) -> object:
+        if not self._begun:
+            self._begin()
+            if dict.__contains__(self, name):
+                return self[name]
+        return super().__missing__(name)
+
+    def __contains__(self, name: object) -> bool:
+        if not self._begun:
+            self._begin()
+        return super().__contains__(name)
+
+    def _begin(self) -> None:
+        """Compute what all rounds read: an expression whose value is known needs none of it."""
+        self._begun = True
+        values, self._readers = self._view.values_of(self._pod, self._container)
+        for name, value in values.items():
+            self.setdefault(name, value)
 
 
 class ComputedAmounts(Mapping[str, int]):
@@ -98,6 +168,7 @@ class SelectedPods:
         self._match = match
         self._by_namespace = match is not None and match.namespace_selector is not None
         self._matching = PodFacts(lambda pod: accepts_pod(match, pod, _NO_OBJECTS))
+        self._known: PodFacts[dict[str, dict[int, object]]] = PodFacts(lambda _: {})
         self._excluded = PodFacts(excluded_cpu)
         self._owned = PodFacts(lambda pod: owned_cpus(pod.object))
 
@@ -107,6 +178,10 @@ class SelectedPods:
         if self._by_namespace:
             return tuple(pod for pod in pods if accepts_pod(self._match, pod, readings.variables))
         return tuple(pod for pod, matches in zip(pods, self._matching.of(pods), strict=True) if matches)
+
+    def known(self, pods: tuple[PodInfo, ...]) -> tuple[dict[str, dict[int, object]], ...]:
+        """Return for each of the matching pods the known values of it, and of its containers by name."""
+        return self._known.of(pods)
 
     def excluded(self, readings: NodeReadings) -> list[tuple[str, int]]:
         """Return the keys of pods that use no shared CPUs, with their `excluded_cpu`."""
@@ -153,12 +228,13 @@ class RoundView:
             case Subject.NODE:
                 yield QoSSubject(self.node, self.of_node(), self.pods, "guaranteed")
             case Subject.POD:
-                for pod in self.pods:
-                    yield QoSSubject(pod.key, self.of_pod(pod), (pod,), self.readings.directory(pod))
+                for pod, known in zip(self.pods, self._selection.known(self.pods), strict=True):
+                    bindings = _PodBindings(self, pod, known.setdefault("", {}))
+                    yield QoSSubject(pod.key, bindings, (pod,), self.readings.directory(pod))
             case Subject.CONTAINER:
-                for pod in self.pods:
+                for pod, known in zip(self.pods, self._selection.known(self.pods), strict=True):
                     for container in (pod.object.get("spec") or {}).get("containers") or ():
-                        yield self._container(pod, container)
+                        yield self._container(pod, container, known)
             case Subject.QOS_CLASS:
                 for name in QOS_CLASSES:
                     yield self._qos_class(name)
@@ -179,17 +255,26 @@ class RoundView:
 
     def of_pod(self, pod: PodInfo) -> RoundBindings:
         """Return the variables of a pod and the node."""
-        return RoundBindings({**self._values, **pod_values(pod)}, self._readers_of(pod))
+        return RoundBindings(*self.values_of(pod))
 
-    def _readers_of(self, pod: PodInfo, **more: Callable[[], object]) -> Mapping[str, Callable[[], object]]:
-        return {**self._readers, "podUsage": functools.partial(self._measured, "pod", pod.key), **more}
+    def values_of(
+        self, pod: PodInfo, container: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, object], Mapping[str, Callable[[], object]]]:
+        """Return the variables of a pod or container and the node: values, and functions that compute others."""
+        values: dict[str, object] = {**self._values, **pod_values(pod)}
+        readers: dict[str, Callable[[], object]] = {
+            **self._readers, "podUsage": functools.partial(self._measured, "pod", pod.key)}
+        if container is not None:
+            values["container"] = container
+            readers["containerUsage"] = functools.partial(self._measured, "container", _name_of(pod, container))
+        return values, readers
 
-    def _container(self, pod: PodInfo, container: Mapping[str, Any]) -> QoSSubject:
-        name = f"{pod.key}/{container.get('name', '')}"
-        readers = self._readers_of(pod, containerUsage=functools.partial(self._measured, "container", name))
-        bindings = RoundBindings({**self._values, **pod_values(pod), "container": container}, readers)
-        directory = self.readings.directory(pod, str(container.get("name", "")))
-        return QoSSubject(name, bindings, (pod,), directory)
+    def _container(
+        self, pod: PodInfo, container: Mapping[str, Any], known: dict[str, dict[int, object]],
+    ) -> QoSSubject:
+        name = str(container.get("name", ""))
+        bindings = _PodBindings(self, pod, known.setdefault(f"/{name}", {}), container)
+        return QoSSubject(_name_of(pod, container), bindings, (pod,), self.readings.directory(pod, name))
 
     def _qos_class(self, name: str) -> QoSSubject:
         pods = tuple(pod for pod in self.pods if pod.qos_class == name)
@@ -303,6 +388,10 @@ class RoundView:
     @functools.cached_property
     def _facts(self) -> Facts:
         return summarize_rows(self.compiled.aggregates, lambda _: map(self.of_pod, self.pods))
+
+
+def _name_of(pod: PodInfo, container: Mapping[str, Any]) -> str:
+    return f"{pod.key}/{container.get('name', '')}"
 
 
 def _requests_of(pods: Iterable[PodInfo]) -> ResourceList:

@@ -6,6 +6,7 @@ import pytest
 
 from koordpolicy.engine.agent.qos_manager.cgroup_action import logical_values
 from koordpolicy.engine.agent.replay import replay
+from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.source import PolicyError
 from tests.engine.agent.conftest import pod
 
@@ -117,3 +118,19 @@ def test_a_file_that_a_subject_lacks_is_left_out(registry, recording):
 def test_a_file_that_cannot_be_set_is_refused_with_its_place(registry, recording, file):
     with pytest.raises(PolicyError, match=rf"there is no control group file `{file}` that can be set"):
         list(replay(recording((0, 1000, {})), registry(text(file, "1"))))
+
+
+@pytest.mark.parametrize(("value", "evaluations"), [
+    ("podInfo.name == 'web' ? 8192 : 4096", 1), ("size(pod.spec.containers) * 8192", 1), ("usage.cpu * 4", 4)])
+def test_what_depends_on_the_version_of_a_pod_alone_is_evaluated_once(
+    registry, recording, monkeypatch, value: str, evaluations: int,
+):
+    evaluated = []
+    evaluate = Program.evaluate
+    monkeypatch.setattr(Program, "evaluate", lambda self, bindings: [
+        evaluated.append(self), evaluate(self, bindings)][1])
+    given = recording(*((second, 2048, {}) for second in range(4)), pods=(pod("web", "LS"),))
+    given.files["n"] = {"burstable/podd_web/memory.low": "0"}
+    assert writes(replay(given, registry(text("memory.low", value)))) == [
+        (0, "burstable/podd_web/memory.low", "8192", False)]
+    assert len(evaluated) == evaluations
