@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..host.control_groups import BEST_EFFORT, ControlGroups, LogicalDirectories, is_unsafe
+from ..host.control_groups import BEST_EFFORT, GUARANTEED, TIERS, ControlGroups, LogicalDirectories, is_unsafe
 from ..host.files import FileReader
 from . import values
 from .table import FILES, GROUP_TASKS, SCHEMATA, ResourceFile, VersionedFile, logical_name, setting
@@ -73,6 +73,8 @@ class FileTree:
     sys: str = "/sys"
     observer: Callable[[FilePlace, str], None] | None = None
     """Called with the content of every file that is read where it is also written."""
+    lacking: set[str] = field(default_factory=set)
+    """The names of files that the kernel does not have, as far as it was noticed since the last sweep."""
     directories: LogicalDirectories = field(init=False)
     _places: dict[str, FilePlace] = field(default_factory=dict)
     _generation: int = 0
@@ -193,9 +195,25 @@ class FileTree:
         """List a directory again at the next walk: one of those in it is gone, and another may have come."""
         self._children.pop(path, None)
 
+    def missed(self, name: str) -> None:
+        """Take note that a file is not there: the kernel has none of that name if the tiers' root lacks it as well.
+
+        What a control group has not, none below it has. A directory that is gone says nothing.
+        """
+        base = name.rpartition("/")[2]
+        if name.partition("/")[0] in TIERS:
+            lacks = map(self._lacks, (name, f"{GUARANTEED}/{base}"))
+            if all(lacks):
+                self.lacking.add(base)
+
+    def _lacks(self, name: str) -> bool:
+        place = self.place(name)
+        return os.path.isdir(place.directory) and not os.path.exists(place.read_path)  # noqa: PTH110, PTH112 - paths are texts here
+
     def sweep(self) -> None:
-        """Forget directories, of which some are gone; once a minute."""
+        """Forget directories, of which some are gone, and which files the kernel lacks; once a minute."""
         self._children.clear()
+        self.lacking.clear()
 
     def view(self) -> FilesView:
         """Return the files for one round of a strategy."""
@@ -258,6 +276,9 @@ class FilesView(Mapping[str, str]):
         return {name: text for name, text in self._texts.items() if text is not None}
 
     def _read(self, name: str) -> str | None:
+        lacking = self._tree.lacking
+        if lacking and name.rpartition("/")[2] in lacking:
+            return None
         try:
             return self._tree.read(name)
         except FileNotFoundError:
@@ -269,6 +290,7 @@ class FilesView(Mapping[str, str]):
     def _gone(self, name: str) -> None:
         """Look again for what is beside a directory that went away."""
         with contextlib.suppress(UnsupportedFileError):  # the pods may have changed meanwhile
+            self._tree.missed(name)
             self._tree.changed_below(self._tree.place(name).directory.rpartition("/")[0])
 
 

@@ -93,14 +93,14 @@ def test_a_daemon_runs_those_of_one_interval_together(machine):
 
 def test_series_of_pods_that_are_gone_or_replaced_are_dropped(machine):
     found = advisor(machine)
-    found.use_pods([pod("a", "LS"), pod("b", "LS", uid="u-2")])
+    found.use_pods((pod("a", "LS"), pod("b", "LS", uid="u-2")))
     found.use_applications([{"name": "db"}])
     for name in ("d/a", "d/b"):
         machine.cache.append("pod", name, "cpu", machine.now, 1)
         machine.cache.append("container", f"{name}/c", "cpu", machine.now, 1)
-    found.use_pods([pod("a", "LS"), pod("b", "LS", uid="u-3")])
+    found.use_pods((pod("a", "LS"), pod("b", "LS", uid="u-3")))
     assert (machine.cache.names("pod"), machine.cache.names("container")) == ({"d/a"}, {"d/a/c", "d/b/c"})
-    found.use_pods([])
+    found.use_pods(())
     assert (machine.cache.names("pod"), [each.name for each in machine.sources.subjects.applications]) == (
         frozenset(), ["db"])
 

@@ -106,3 +106,20 @@ def test_the_tier_of_a_machine_without_cpu_sets_is_walked_by_cpu(v1: Machine) ->
     tree = v1.executor.tree
     tree.groups = type(tree.groups)(1, "cgroupfs", roots)
     assert list(tree.walk()) == [TIER, POD, MAIN]
+
+
+def test_a_file_that_neither_a_pod_nor_the_tiers_root_has_is_looked_for_once_a_minute(machine: Machine) -> None:
+    tree, names = machine.executor.tree, [f"{directory}/memory.wmark_ratio" for directory in (POD, MAIN)]
+    found = [[name in tree.view() for name in names], sorted(tree.lacking)]
+    machine.path(names[1]).write_text("95\n")
+    found.append([name in tree.view() for name in names])
+    tree.sweep()
+    assert [*found, [tree.view().get(name) for name in reversed(names)]] == [
+        [False, False], ["memory.wmark_ratio"], [False, False], ["95", None]]
+
+
+def test_a_directory_that_is_gone_says_nothing_about_the_kernels_files(machine: Machine) -> None:
+    tree = machine.executor.tree
+    name, beside = f"{MAIN}/cpu.shares", f"{POD}/cpu.shares"
+    shutil.rmtree(machine.path(name).parent)
+    assert (name in tree.view(), beside in tree.view(), tree.lacking) == (False, True, set())
