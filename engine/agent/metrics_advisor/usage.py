@@ -162,7 +162,7 @@ class _GroupUsage(MetricCollector):
             sources.shared.with_page_cache.update(
                 (path, amounts[1]) for path, amounts, value in zip(rows.memories, rows.amounts, used, strict=True)
                 if value >= 0)
-        rows.changed = [last if value == before else time for value, before, time, last in zip(
+        rows.changed = [last if 0 <= value == before else time for value, before, time, last in zip(
             used, rows.used, times, rows.changed, strict=True)]
         sources.shared.cpu[what] = CpuReadings(now, rows.subjects, cpu_times, rows.changed)
         total_cpu, total_memory = sum(cpu), sum(held)

@@ -242,3 +242,16 @@ def test_the_state_of_a_subject_stays_when_others_come_and_go(machine):
         found.append({name: machine.last("pod", f"d/{name}") for name in "abc"})
     second_one = {"cpu": pytest.approx(100), "memory": 4096, "throttled": 0.1}
     assert found == [{"a": {}, "b": {}, "c": {}}] + [{"a": {}, "b": second_one, "c": {}}] * 3
+
+
+def test_throttling_is_measured_where_cpu_time_is_not(machine):
+    pod = machine.subject("pod", "d/p")
+    machine.use(pod)
+    collectors = PodResource(machine.sources, SECOND), PodThrottled(machine.sources, SECOND)
+    shares = []
+    for periods in range(6):
+        machine.set_cpu(pod.directory, 0, periods=periods * 10, throttled=periods)
+        machine.group("cpuacct", pod.directory, "cpuacct.usage", "")
+        machine.collect(*collectors)
+        shares.append(machine.last("pod", "d/p").get("throttled"))
+    assert shares == [None, *[0.1] * 5]
