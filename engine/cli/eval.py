@@ -26,7 +26,7 @@ from koordpolicy.engine.cluster.kinds import Read, lacking
 from koordpolicy.engine.compile.plugins import kinds_of
 from koordpolicy.engine.explanation import plain, plain_or_cut
 from koordpolicy.engine.framework.points import Framework
-from koordpolicy.engine.framework.slots import Slot, environment
+from koordpolicy.engine.framework.slots import PENDING_POD_VARIABLES, Slot, environment
 from koordpolicy.engine.framework.typed_values import typed
 from koordpolicy.engine.source import Source
 from koordpolicy.engine.texts import beginning
@@ -63,7 +63,6 @@ POINTS: Final = {
 
 ENGINES: Final = ("koord", "cel-python")
 _DIGITS: Final = 20  # a sign and 19 digits
-_POD_VARIABLES: Final = frozenset({"pod", "podInfo", "requests", "limits"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -229,9 +228,9 @@ def _row_values(program: Program, frame: Frame, row: int) -> dict[str, object]:
 def _pod_values(cluster: Any, name: str | None) -> dict[str, object]:
     if name is None:
         return {}
-    from koordpolicy.engine.cluster.pod_variables import pod_values  # only where a pod is named
+    from koordpolicy.engine.cluster.pod_variables import pending_pod_values  # only where a pod is named
 
-    return dict(pod_values(pod_of(cluster, name)))
+    return dict(pending_pod_values(pod_of(cluster, name)))
 
 
 def _bindings(program: Program, values: Mapping[str, object], rows: Mapping[str, object]) -> dict[str, object]:
@@ -242,7 +241,7 @@ def _bindings(program: Program, values: Mapping[str, object], rows: Mapping[str,
     """
     for name in program.variables:
         if name not in values and name not in rows:
-            source = "a pod with `--pod`" if name in _POD_VARIABLES else "a cluster with `--cluster`"
+            source = "a pod with `--pod`" if name in PENDING_POD_VARIABLES else "a cluster with `--cluster`"
             raise Stop(f"the expression reads `{name}`: name {source}, or give it with `--var '{name}=JSON'`")
     return {name: values[name] if name in values else rows[name] for name in program.variables}
 

@@ -1,4 +1,4 @@
-"""Variables of expressions about a pod: `pod`, `podInfo`, `requests` and `limits` (types: `framework.points`)."""
+"""Variables of expressions about a pod (types: `framework.slots`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 
-from .objects.pods import SHARED_METADATA, PodInfo
+from .objects.pods import SHARED_METADATA, PodInfo, ResourceList
 
 
 def pod_facts(pod: PodInfo) -> dict[str, Any]:
@@ -32,14 +32,20 @@ def pod_facts(pod: PodInfo) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def pod_values(pod: PodInfo) -> Mapping[str, Any]:
-    """Return the variables about a pod, by name; cached for the last pod."""
+    """Return the variables about any pod, by name; cached for the last pods."""
     return {"pod": pod.object, "podInfo": pod_facts(pod), "requests": pod.requests, "limits": pod.limits}
+
+
+@lru_cache(maxsize=64)
+def pending_pod_values(pod: PodInfo) -> Mapping[str, Any]:
+    """Return the variables about a pod that is to be placed, by name; cached for the last pods."""
+    return {**pod_values(pod), "nonZeroRequests": ResourceList(pod.container_requests())}
 
 
 def is_of_shape(path: Path) -> bool:
     """Return whether all pods of one `PodInfo.shape` have the same value at a path of these variables."""
     match path:
-        case ("requests" | "limits", *_) | ("pod", "spec", *_):
+        case ("requests" | "limits" | "nonZeroRequests", *_) | ("pod", "spec", *_):
             return True
         case ("podInfo", name, *_):
             return name != "name"

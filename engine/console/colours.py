@@ -14,10 +14,10 @@ from koordpolicy.engine.cel.values.types import DOUBLE, INT
 from koordpolicy.engine.cel.values.values import Timestamp
 from koordpolicy.engine.cel.vector.frame import Frame
 from koordpolicy.engine.cel.vector.plan import evaluate
-from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.cluster.pod_variables import pending_pod_values
 from koordpolicy.engine.compile import reads_of_paths
 from koordpolicy.engine.explanation import plain, shortened
-from koordpolicy.engine.framework.slots import Slot, environment
+from koordpolicy.engine.framework.slots import PENDING_POD_VARIABLES, Slot, environment
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from .models.map import Colouring, ColourView
@@ -28,7 +28,6 @@ MOST_CLASSES: Final = 12
 """The maximum number of classes of a colouring; all further values are one class."""
 OTHERS: Final = "..."
 _SHOWN: Final = 60
-_OF_PODS: Final = frozenset(("pod", "podInfo", "requests", "limits"))
 _SAFE: Final = 2**53
 COLOURINGS: Final = (
     Colouring(name="cpuRequested", expression="requested.cpu * 100 / allocatable.cpu", unit="%"),
@@ -57,8 +56,8 @@ def colour(state: ConsoleState, expression: str, pod: str = "") -> ColourView:
     state.need(reads_of_paths(program.checked.reads))
     values: dict[str, object] = {"now": Timestamp.of(state.now)}
     if pod:
-        values |= pod_values(state.pod(pod))
-    elif read := _OF_PODS & frozenset(program.variables):
+        values |= pending_pod_values(state.pod(pod))
+    elif read := PENDING_POD_VARIABLES & frozenset(program.variables):
         raise PolicyError([Problem(f"the expression reads `{min(read)}`, and no pod is chosen",
                                    Source(EXPRESSION, expression).whole(), "choose a pod", code="no-pod")])
     return replace(coloured(program, state.snapshot.frame(values)), layout=state.layout)

@@ -214,7 +214,16 @@ class SlotSpec:
     """True if it also sees the variables of the QoSPlugin's `forEach`."""
 
 
-_POD_ONLY: Final = (*_pod(_DECISION), *_NOW)
+_PENDING_POD: Final = (
+    *_pod(_DECISION),
+    *_seen(_DECISION, ("nonZeroRequests", RESOURCE_LIST.type, (
+        "The pod's requests as Kubernetes' scores count them: a container that names no cpu or memory counts 100"
+        " milli-cores or 200 MiB, and pod-level requests do not count."
+    ), _AMOUNT_UNIT)),
+)
+PENDING_POD_VARIABLES: Final = frozenset(each.name for each in _PENDING_POD)
+"""The names of the variables about the pod that a decision is about."""
+_POD_ONLY: Final = (*_PENDING_POD, *_NOW)
 _POD_AND_NODE: Final = (*_POD_ONLY, *_NODE_OF_CLUSTER)
 _PODS_OF_NODE: Final = (*_pod(_ROW), *_POD_USAGE, *_PLACEMENT, *_NODE_OF_CLUSTER, *_NOW)
 _LEFT_OUT: Final = "the check is skipped"

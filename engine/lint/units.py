@@ -64,7 +64,7 @@ _ORIGINS: Final[Mapping[str, Origin]] = {
     "allocatable": Origin.CAPACITY, "usage": Origin.NODE, "requested": Origin.NODE, "estimated": Origin.NODE,
     "nonZeroRequested": Origin.NODE,
     "nonBestEffortUsage": Origin.NODE, "metricAge": Origin.NODE, "requests": Origin.POD, "limits": Origin.POD,
-    "podInfo": Origin.POD, "existingPodInfo": Origin.POD,
+    "nonZeroRequests": Origin.POD, "podInfo": Origin.POD, "existingPodInfo": Origin.POD,
 }
 _CAPACITIES: Final = frozenset(("gpuTotal", "gpuDevices", "total"))
 _OF_ONE_DEVICE: Final = frozenset(("free", "gpuShare"))

@@ -24,6 +24,8 @@ TWINS = {
     "NodeResourcesBalancedAllocation": "balanced-allocation", "NodeResourcesFitPlus": "node-resources-fit-plus",
     "ScarceResourceAvoidance": "scarce-resource-avoidance", "LoadAwareScheduling": "load-aware-scheduling",
 }
+STRATEGIES_OF_FIT = {"LeastAllocated": "least-allocated", "MostAllocated": "best-fit-packing"}
+"""The documents that score as NodeResourcesFit does, by its strategy."""
 NOW = 1_800_000_000
 MIB = 2**20
 GPU = "example.com/gpu"
@@ -32,7 +34,10 @@ LOAD = {"filterExpiredNodeMetrics": False}
 
 
 def compiled():
-    loaded = load_paths([POLICIES / f"{name}.yaml" for name in TWINS.values()], source_name="shipped")
+    loaded = load_paths(
+        [POLICIES / f"{name}.yaml" for name in (*TWINS.values(), *STRATEGIES_OF_FIT.values())],
+        source_name="shipped",
+    )
     problems = Problems(list(loaded.problems))
     plugins = compile_documents(loaded.of(Kind.SCHEDULER), problems)
     assert problems.found == []
@@ -191,6 +196,20 @@ def test_strategies_pack_and_spread_alike(cluster, those, inits, strategies):
         cluster, PodInfo.of(make_pod("new", those, initContainers=inits)), "NodeResourcesFitPlus",
         {"resources": strategies}, {"resources": [{"name": name, **each} for name, each in strategies.items()]},
     )
+
+
+@settings(max_examples=80, deadline=None)
+@given(clusters(), st.lists(containers, min_size=1, max_size=2), st.lists(sidecars, max_size=3), pod_levels,
+       st.sampled_from(sorted(STRATEGIES_OF_FIT)))
+def test_pods_are_spread_and_packed_as_by_node_resources_fit_also_those_without_requests(
+    cluster, those, inits, pod_level, strategy,
+):
+    pod = PodInfo.of(make_pod("new", those, initContainers=inits, **pod_level))
+    refused, scores = answers(cluster, pod, "NodeResourcesFit", {"scoringStrategy": {
+        "type": strategy, "resources": [{"name": name, "weight": 1} for name in ("cpu", "memory")]}})
+    _, of_document = answers(cluster, pod, STRATEGIES_OF_FIT[strategy], {})
+    # The documents filter nothing.
+    assert {node: score for node, score in of_document.items() if not refused[node]} == scores
 
 
 @settings(max_examples=40, deadline=None)

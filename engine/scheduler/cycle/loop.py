@@ -27,6 +27,7 @@ from koordpolicy.engine.framework.scheduler import (
     NextPod,
     QueuedPod,
 )
+from koordpolicy.engine.framework.slots import PENDING_POD_VARIABLES
 
 from ..extensions.controllers import ControllerRuns
 from ..extensions.reservations import follow, is_reserve_pod
@@ -422,9 +423,9 @@ class SchedulingLoop:
 
 _NODES = PathHint(frozenset({("node",)}))
 _KNOWN = frozenset((name,) for name in (
-    "pod", "podInfo", "requests", "limits", "params", "variables", "aggregates", "now", "node", "nodeInfo",
-    "nodeMetric", "allocatable", "requested", "nonZeroRequested", "usage", "estimated", "metricAge", "devices",
-    "existingPod", "existingPodInfo", "objects",
+    *PENDING_POD_VARIABLES, "params", "variables", "aggregates", "now", "node", "nodeInfo", "nodeMetric", "allocatable",
+    "requested", "nonZeroRequested", "usage", "estimated", "metricAge", "devices", "existingPod", "existingPodInfo",
+    "objects",
 ))
 """The first elements of known paths; changes of other paths are not tracked."""
 _MOST_FAILURES = 100

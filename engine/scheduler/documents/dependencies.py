@@ -15,7 +15,7 @@ from koordpolicy.engine.cel.vector.encoding import key_of, value_at
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cel.vector.plan import plan_of
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.cluster.pod_variables import pending_pod_values
 from koordpolicy.engine.cluster.snapshot import NodeFrame, Snapshot
 from koordpolicy.engine.framework.points import CacheKey, Refusal
 
@@ -62,4 +62,4 @@ def no_evaluator(_: NodeFrame) -> None:
 @lru_cache(maxsize=256)
 def key_at(pod: PodInfo, path: Path) -> Hashable:
     """Return the key of a value of the pod; cached, because many documents read the same values in turn."""
-    return key_of(value_at(pod_values(pod)[path[0]], path[1:]))
+    return key_of(value_at(pending_pod_values(pod)[path[0]], path[1:]))

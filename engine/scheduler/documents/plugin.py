@@ -22,7 +22,7 @@ from koordpolicy.engine.cel.vector.bound_plan import BoundPlan, SelectedRows
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cel.vector.plan import evaluate, plan_of
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.pod_variables import is_of_shape, pod_values
+from koordpolicy.engine.cluster.pod_variables import is_of_shape, pending_pod_values
 from koordpolicy.engine.cluster.snapshot import NodeFrame, Snapshot
 from koordpolicy.engine.compile.programs import CompiledScheduler, Rule, ScoreProgram
 from koordpolicy.engine.documents import Normalize
@@ -45,6 +45,7 @@ from koordpolicy.engine.framework.points import (
     are_scores,
 )
 from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.framework.slots import PENDING_POD_VARIABLES
 
 from .context import CONDITIONS, Booleans, EvaluationContext, Inputs, State, bindings_of, frame_of
 from .dependencies import Dependencies, RowEvaluator, key_at, no_evaluator
@@ -60,7 +61,6 @@ _EXEMPT: Final = CacheKey("exempt", frozenset(), stable_for_shape=True)
 _EXEMPT_NOW: Final = _EXEMPT._replace(stable_for_shape=False)
 _NO_FACTS: Final = Facts()
 _MEASURED: Final = frozenset(("usage", "estimated"))
-_OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
 _NOT_COLLECTED: Final = Dependencies((), (), frozenset(), no_evaluator, stable_for_shape=False)
 
 
@@ -163,7 +163,7 @@ class DocumentScheduler:
         key = tuple([key_at(pod, path) for path in found.of_pod])
         cache_key = found.cache_keys.get(key, _NOT_COMPUTED)
         if cache_key is _NOT_COMPUTED:
-            frame = snapshot.frame({**pod_values(pod), "params": self.params})
+            frame = snapshot.frame({**pending_pod_values(pod), "params": self.params})
             if len(found.cache_keys) >= _MOST_CACHE_KEYS:
                 found.cache_keys.clear()
             cache_key = found.cache_keys[key] = found.cache_key(key, frame)
@@ -183,7 +183,8 @@ class DocumentScheduler:
         found = (split_reads(program.checked, program.checked.reads)[1] for program in programs)
         reads = frozenset[Path]().union(*found)
         of_pod = {path for path in reads if path[0] != "params"}
-        if any(path[0] not in _OF_THE_POD for path in of_pod) or not all(is_pure(each.checked) for each in programs):
+        of_others = any(path[0] not in PENDING_POD_VARIABLES for path in of_pod)
+        if of_others or not all(is_pure(each.checked) for each in programs):
             return None
         always = frozenset[Path]() if self._spec.match.nodes is None else NODE_PATHS
         evaluator_of: Callable[[NodeFrame], RowEvaluator | None] = no_evaluator
@@ -350,7 +351,7 @@ class DocumentScheduler:
             return known
         of, shared = state.get(_Shared, (None, {}))
         if of is not pod:
-            shared = {**pod_values(pod), "now": Timestamp(snapshot.now)}
+            shared = {**pending_pod_values(pod), "now": Timestamp(snapshot.now)}
             state[_Shared] = pod, shared
         facts = Facts() if self._compiled.aggregates else _NO_FACTS
         values = {**shared, "params": self.params, "aggregates": facts}
