@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.cel.values.types import DOUBLE, DYN, INT, STRING, Type, map_of
 from koordpolicy.engine.documents import Kind, YamlNode
 from koordpolicy.engine.documents.nodes import to_plain
-from koordpolicy.engine.framework.slots import Slot, environment
+from koordpolicy.engine.framework.slots import AMOUNTS, Slot, environment
 from koordpolicy.engine.framework.typed_values import typed
 from koordpolicy.engine.source import PolicyError, Source
 
@@ -72,13 +72,20 @@ def scope_of(
 
     `shared` are PolicyParams documents by name, `extensions` the functions of Python plugins.
     """
+    return _scope(document, path, shared, extensions, _aggregates(document, path, shared, extensions))
+
+
+def _scope(
+    document: YamlNode, path: YamlPath, shared: Mapping[str, YamlNode], extensions: tuple[Function, ...],
+    aggregates: Mapping[str, Type],
+) -> Environment:
     slot = slot_of(document, path)
     subject = document.at("spec", "forEach")
     thresholds = [each.text for each in _names(document, "thresholds")] if slot is Slot.WHEN else []
     seen = environment(
         slot, subject=subject.text if subject is not None and subject.text in _SUBJECTS else "node",
         params=typed(*_params(document, shared)), thresholds=thresholds, extensions=extensions,
-        aggregates=None if path[1:2] == ("aggregates",) else _aggregates(document),
+        aggregates=aggregates,
     )
     before = path[2] if path[1:2] == ("variables",) and len(path) > 2 else None
     for number, (name, text) in enumerate(_variables(document)):
@@ -131,14 +138,29 @@ def _params(document: YamlNode, shared: Mapping[str, YamlNode]) -> tuple[dict[st
     return values, {"properties": properties}
 
 
-def _aggregates(document: YamlNode) -> dict[str, Type]:
+def _aggregates(
+    document: YamlNode, path: YamlPath, shared: Mapping[str, YamlNode], extensions: tuple[Function, ...],
+) -> dict[str, Type]:
+    """Return the aggregates that the expression at a path may read; those in another aggregate are of unknown type."""
+    items = document.at("spec", "aggregates")
+    places = {
+        name.text: (number, item) for number, item in enumerate(items.items if items is not None else ())
+        if (name := item.at("name")) is not None and isinstance(name.scalar, str)
+    }
+    if path[1:2] == ("aggregates",):
+        return {name: DYN for name, (number, _) in places.items() if path[2:3] != (number,)}
     found: dict[str, Type] = {}
-    for name in _names(document, "aggregates"):
-        item = next(each for each in document.at("spec", "aggregates").items  # type: ignore[union-attr]
-                    if each.at("name") is name)
-        function = item.at("function")
+    scopes: dict[Slot, Environment] = {}
+    for name, (number, item) in places.items():
+        below: YamlPath = ("spec", "aggregates", number, "expression")
+        slot, expression, function = slot_of(document, below), item.at("expression"), item.at("function")
+        if slot not in scopes:
+            scopes[slot] = _scope(document, below, shared, extensions, dict.fromkeys(places, DYN))
+        text = expression.part if expression is not None and isinstance(expression.scalar, str) else None
+        checked = None if text is None else checked_in(scopes[slot], text)
+        result = DYN if checked is None else checked.type
         type_ = {"count": INT, "avg": DOUBLE}.get(function.text if function is not None else "", DYN)
-        found[name.text] = map_of(STRING, type_) if item.at("groupBy") is not None else type_
+        found[name] = map_of(STRING, type_) if item.at("groupBy") is not None or result in AMOUNTS else type_
     return found
 
 

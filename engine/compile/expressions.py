@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+import enum
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,7 +27,7 @@ from koordpolicy.engine.documents import (
     Threshold,
 )
 from koordpolicy.engine.framework.points import Code
-from koordpolicy.engine.framework.slots import KEY, NUMBER, SLOTS, Slot, environment
+from koordpolicy.engine.framework.slots import AMOUNTS, KEY, NUMBER, SLOTS, Slot, environment
 from koordpolicy.engine.framework.typed_values import Typed
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Span, did_you_mean
 from koordpolicy.engine.texts import quoted_list
@@ -34,6 +35,16 @@ from koordpolicy.engine.texts import quoted_list
 from .programs import AggregateProgram, Rule
 
 _VARIABLES: Final = "variables"
+_AGGREGATES: Final = "aggregates"
+
+
+class SeenAggregates(enum.Enum):
+    """The aggregates that an expression may read."""
+
+    NONE = enum.auto()
+    SIMPLE = enum.auto()
+    """Those that read no other: what an aggregate may read."""
+    ALL = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,8 @@ class Expressions:
     thresholds: tuple[str, ...] = ()
     extensions: tuple[Function, ...] = ()
     aggregates: dict[str, Type] = field(default_factory=dict)
+    _simple: Mapping[str, Type] = field(default_factory=dict)
+    """The aggregates that read no other."""
     _variables: tuple[_Variable, ...] = ()
     _scopes: dict[Hashable, _Scope] = field(default_factory=dict)
     reads: set[Path] = field(default_factory=set)
@@ -83,9 +96,12 @@ class Expressions:
         self._names = {each.name: None for each in self._variables}
 
     def program(
-        self, expression: Expression, slot: Slot, results: tuple[Type, ...] | None = None, *, aggregates: bool = True,
+        self, expression: Expression, slot: Slot, results: tuple[Type, ...] | None = None, *,
+        aggregates: SeenAggregates = SeenAggregates.ALL,
     ) -> Program | None:
-        """Return the program of an expression; `results` (default: the slot's) are its allowed types."""
+        """Return the program of an expression that reads these aggregates; `results` (default: the slot's) are its
+        allowed types.
+        """
         try:
             root = parse(expression.source)
         except PolicyError as error:
@@ -121,24 +137,79 @@ class Expressions:
         found = [self.rule(item, slot) for item in items]
         return tuple(rule for rule in found if rule is not None)
 
-    def aggregate(self, item: Aggregate, slot: Slot) -> AggregateProgram | None:
-        """Return the program of an aggregate, and declare its type for its readers."""
+    def compile_aggregates(self, items: Iterable[tuple[Aggregate, Slot]]) -> tuple[AggregateProgram, ...]:
+        """Return the programs of the aggregates of a document, those that read others last, and declare their types."""
+        given = tuple(items)
+        readers = {each.name for each, _ in given if self._reads_aggregates(each)}
+        found = [self._aggregate(each, slot, SeenAggregates.NONE) for each, slot in given if each.name not in readers]
+        self._simple = dict(self.aggregates)
+        for each, slot in given:
+            if each.name in readers and not self._report_nested(each, readers):
+                found.append(self._aggregate(each, slot, SeenAggregates.SIMPLE))
+            elif each.name in readers:
+                self.aggregates[each.name] = DYN
+        return tuple(each for each in found if each is not None)
+
+    def _aggregate(self, item: Aggregate, slot: Slot, aggregates: SeenAggregates) -> AggregateProgram | None:
         before = len(self.problems.found)
         counts = item.function is AggregateFunction.COUNT
         program = group = None
         if item.expression is not None:
-            program = self.program(item.expression, slot, (BOOL,) if counts else NUMBER, aggregates=False)
+            results = (BOOL,) if counts else NUMBER if item.group_by is not None else SLOTS[slot].results
+            program = self.program(item.expression, slot, results, aggregates=aggregates)
         if item.group_by is not None:
-            group = self.program(item.group_by, slot, KEY, aggregates=False)
+            group = self.program(item.group_by, slot, KEY, aggregates=aggregates)
         result = program.type if program is not None else DYN
+        is_map = program is not None and result in AMOUNTS
+        if is_map:
+            result = DOUBLE if result == map_of(STRING, DOUBLE) else INT
         if counts or item.function is AggregateFunction.AVG:
             result = INT if counts else DOUBLE
-        if group is not None:
-            result = map_of(group.type, result)
+        if group is not None or is_map:
+            result = map_of(STRING if group is None else group.type, result)
         self.aggregates[item.name] = result
         if len(self.problems.found) > before:
             return None
         return AggregateProgram(item.name, item.over, item.function, program, group, item.percentile, item.span)
+
+    def _reads_aggregates(self, item: Aggregate) -> bool:
+        """Return whether an aggregate reads others, by itself or by the variables that it reads."""
+        roots = {each.name: each.root for each in self._variables}
+        pending: list[Expr | None] = [self._parsed(each) for each in (item.expression, item.group_by)]
+        seen: set[str] = set()
+        while pending:
+            root = pending.pop()
+            if root is None:
+                continue
+            if _names(root, _AGGREGATES):
+                return True
+            names = {each.field for each in _selections(root)} - seen
+            seen |= names
+            pending += [roots.get(name) for name in names]
+        return False
+
+    @staticmethod
+    def _parsed(expression: Expression | None) -> Expr | None:
+        try:
+            return None if expression is None else parse(expression.source)
+        except PolicyError:
+            return None  # it is reported where it is compiled
+
+    def _report_nested(self, item: Aggregate, readers: Collection[str]) -> bool:
+        """Report the aggregates that an aggregate reads although they read others; return whether there are any."""
+        before = len(self.problems.found)
+        for expression in (item.expression, item.group_by):
+            root = self._parsed(expression)
+            if expression is None or root is None:
+                continue
+            for node in _selections(root, _AGGREGATES):
+                if node.field in readers:
+                    itself = "itself" if node.field == item.name else f"`{node.field}`, which reads aggregates, too"
+                    self.problems.add(
+                        f"the aggregate `{item.name}` reads {itself}", _span(expression, node),
+                        help="an aggregate may read those that read no other", code="aggregate-order",
+                    )
+        return len(self.problems.found) > before
 
     def finish(self) -> None:
         """Report the variables that no slot can read, with the reason in the slot with the most variables."""
@@ -219,7 +290,7 @@ class Expressions:
         self.problems.extend([Problem(message, _span(expression, node), hint, code="variable-order")])
 
     def _checked_program(
-        self, expression: Expression, root: Expr, slot: Slot, results: tuple[Type, ...], *, aggregates: bool,
+        self, expression: Expression, root: Expr, slot: Slot, results: tuple[Type, ...], *, aggregates: SeenAggregates,
     ) -> Program | None:
         scope = self._scope(slot, aggregates=aggregates)
         if self._report_missing(expression, root, slot, aggregates=aggregates):
@@ -233,7 +304,7 @@ class Expressions:
         self.reads |= checked.reads
         return Program(checked)
 
-    def _report_missing(self, expression: Expression, root: Expr, slot: Slot, *, aggregates: bool) -> bool:
+    def _report_missing(self, expression: Expression, root: Expr, slot: Slot, *, aggregates: SeenAggregates) -> bool:
         """Report the variables that an expression reads but cannot; return whether there are any."""
         scope = self._scope(slot, aggregates=aggregates)
         known = self._names
@@ -250,7 +321,7 @@ class Expressions:
                 bad = True
                 # A scope with aggregates is cached, so it must not be made before all of them are known.
                 elsewhere = [s for s in self.slots if node.field not in self._scope(s, aggregates=aggregates).missing]
-                if elsewhere or (not aggregates_seen(slot)):
+                if elsewhere or _is_of_aggregates(slot):
                     why = scope.missing[node.field].problems[0].message
                     self.problems.add(
                         f"`{_VARIABLES}.{node.field}` cannot be read at {slot.value}: {why}", _span(expression, node),
@@ -260,7 +331,7 @@ class Expressions:
                     )
         return bad
 
-    def _scope(self, slot: Slot, *, aggregates: bool = True) -> _Scope:
+    def _scope(self, slot: Slot, *, aggregates: SeenAggregates = SeenAggregates.ALL) -> _Scope:
         # Slots with the same variables share the checked expressions; messages name the first of these slots.
         spec = SLOTS[slot]
         key = (id(spec.sees), spec.by_subject, slot is Slot.WHEN, aggregates)
@@ -268,9 +339,10 @@ class Expressions:
             self._scopes[key] = self._make_scope(slot, aggregates=aggregates)
         return self._scopes[key]
 
-    def _make_scope(self, slot: Slot, *, aggregates: bool) -> _Scope:
+    def _make_scope(self, slot: Slot, *, aggregates: SeenAggregates) -> _Scope:
+        known = {SeenAggregates.NONE: None, SeenAggregates.SIMPLE: self._simple, SeenAggregates.ALL: self.aggregates}
         seen = environment(
-            slot, subject=self.subject, params=self.params, aggregates=self.aggregates if aggregates else None,
+            slot, subject=self.subject, params=self.params, aggregates=known[aggregates],
             thresholds=self.thresholds if slot is Slot.WHEN else (), extensions=self.extensions,
         )
         missing: dict[str, PolicyError] = {}
@@ -309,9 +381,8 @@ class Expressions:
         return checked
 
 
-def aggregates_seen(slot: Slot) -> bool:
-    """Return whether expressions of a slot may read aggregates; those of aggregates may not."""
-    return slot not in (
+def _is_of_aggregates(slot: Slot) -> bool:
+    return slot in (
         Slot.SCHEDULER_NODES, Slot.SCHEDULER_PODS, Slot.QOS_PODS, Slot.DESCHEDULER_NODES, Slot.DESCHEDULER_PODS,
     )
 
@@ -330,12 +401,23 @@ def _reads(root: Expr, expression: Expression) -> tuple[Select, ...]:
     return tuple(_selections(root)) if _VARIABLES in expression.source.text else ()
 
 
-def _selections(root: Expr) -> Iterator[Select]:
+def _names(root: Expr, name: str) -> bool:
+    """Return whether a tree has an identifier of this name."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Ident) and node.name == name:
+            return True
+        pending.extend(children(node))
+    return False
+
+
+def _selections(root: Expr, of: str = _VARIABLES) -> Iterator[Select]:
     pending = [root]
     while pending:
         node = pending.pop()
         while isinstance(node, Select):
-            if isinstance(node.operand, Ident) and node.operand.name == _VARIABLES:
+            if isinstance(node.operand, Ident) and node.operand.name == of:
                 yield node
                 break
             node = node.operand

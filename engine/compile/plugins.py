@@ -202,14 +202,14 @@ def _compile_scheduler(
     )
     expressions = Expressions(spec, type_of(*given), slots, problems, extensions=extensions)
     over = {Over.NODES: Slot.SCHEDULER_NODES, Over.PODS: Slot.SCHEDULER_PODS}
-    aggregates = [expressions.aggregate(each, over[each.over]) for each in spec.aggregates]
+    aggregates = expressions.compile_aggregates((each, over[each.over]) for each in spec.aggregates)
     # If all rules read only the pod, conditions cannot read a node.
     narrowest = slots[-1] if slots else Slot.FILTER
     scores = [(item, expressions.program(item.expression, Slot.SCORE)) for item in spec.score]
     compiled = CompiledScheduler(
         document, spec, given[0],
         expressions.rules(spec.match_conditions, narrowest),
-        tuple(each for each in aggregates if each is not None),
+        aggregates,
         expressions.rules(spec.pre_enqueue, Slot.PRE_ENQUEUE),
         expressions.rules(spec.pre_filter, Slot.PRE_FILTER),
         expressions.rules(spec.filter, Slot.FILTER),
@@ -245,13 +245,12 @@ def _compile_qos(
         spec, type_of(*given), slots, problems, subject=spec.for_each.value, thresholds=names,
         extensions=extensions,
     )
-    aggregates = []
     for each in spec.aggregates:
         if each.over is Over.NODES:
             problems.add(f"`{each.name}` runs over nodes, but a QoSPlugin sees one node", each.span,
                          help="write `over: pods`", code="invalid-value")
-        else:
-            aggregates.append(expressions.aggregate(each, Slot.QOS_PODS))
+    aggregates = expressions.compile_aggregates(
+        (each, Slot.QOS_PODS) for each in spec.aggregates if each.over is Over.PODS)
     thresholds = []
     for threshold in spec.thresholds:
         rule = expressions.rule(threshold, Slot.THRESHOLD)
@@ -269,7 +268,7 @@ def _compile_qos(
             actions.append(ActionProgram(action.name, effect, when, action.otherwise, action.span, key))
     compiled = CompiledQoS(
         document, spec, given[0], expressions.rules(spec.match_conditions, Slot.THRESHOLD),
-        tuple(each for each in aggregates if each is not None), tuple(thresholds), tuple(actions),
+        aggregates, tuple(thresholds), tuple(actions),
     )
     expressions.finish()
     compiled = replace(compiled, reads=_reads_of(Framework.QOS, expressions, spec))
@@ -289,12 +288,12 @@ def _compile_descheduler(
     slots = (Slot.CRITERIA, *_slots((Slot.SOURCE, spec.nodes.source)))
     expressions = Expressions(spec, type_of(*given), slots, problems, extensions=extensions)
     over = {Over.NODES: Slot.DESCHEDULER_NODES, Over.PODS: Slot.DESCHEDULER_PODS}
-    aggregates = [expressions.aggregate(each, over[each.over]) for each in spec.aggregates]
+    aggregates = expressions.compile_aggregates((each, over[each.over]) for each in spec.aggregates)
     source = spec.nodes.source
     compiled = CompiledDescheduler(
         document, spec, given[0],
         expressions.rules(spec.match_conditions, Slot.CRITERIA),
-        tuple(each for each in aggregates if each is not None),
+        aggregates,
         expressions.optional(source, Slot.SOURCE),
         expressions.optional(spec.nodes.target, Slot.DESTINATION),
         _key(document, "anomaly", source.text if source is not None else ""),

@@ -28,6 +28,7 @@ from koordpolicy.engine.documents import (
     SortOrder,
 )
 from koordpolicy.engine.framework.points import Code
+from koordpolicy.engine.framework.slots import AMOUNTS
 from koordpolicy.engine.source import Span
 
 if TYPE_CHECKING:
@@ -59,6 +60,16 @@ class AggregateProgram:
     group_by: Program | None
     percentile: int | None
     span: Span
+
+    @property
+    def is_map(self) -> bool:
+        """True if the expression yields a map of numbers: the aggregate has a value for each key of it."""
+        return self.program is not None and self.program.type in AMOUNTS
+
+    @property
+    def is_keyed(self) -> bool:
+        """True if the aggregate is a map."""
+        return self.group_by is not None or self.is_map
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,8 @@ class DocumentCycle:
     def _aggregates(self) -> Facts:
         """Return the aggregates; computed when one is first read, once per cycle."""
         if self._facts is None:
-            self._facts = summarize_rows(self.compiled.aggregates, self._rows_of)
+            self._facts = Facts()  # aggregates read those before
+            summarize_rows(self._facts, self.compiled.aggregates, self._rows_of)
         return self._facts
 
     def _rows_of(self, aggregate: AggregateProgram) -> Iterator[RowBindings]:

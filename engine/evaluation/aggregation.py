@@ -13,20 +13,21 @@ from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.compile.programs import AggregateProgram
 from koordpolicy.engine.documents import AggregateFunction
 
-from .facts import Facts, combine, combine_group, facts_of, rank
+from .facts import Facts, add_facts, combine, combine_group, rank
 
 _EXACT_SUM: Final = 2**53
 """Up to this bound integers and doubles have the same sum."""
 
 
 def summarize(
-    aggregates: Iterable[AggregateProgram], frame_of: Callable[[AggregateProgram], tuple[Frame, Rows | None]],
-) -> Facts:
-    """Return the facts; `frame_of` returns the frame of an aggregate and its rows (None: all of them).
+    facts: Facts, aggregates: Iterable[AggregateProgram],
+    frame_of: Callable[[AggregateProgram], tuple[Frame, Rows | None]],
+) -> None:
+    """Add the facts; `frame_of` returns the frame of an aggregate and its rows (None: all of them).
 
     Rows without a metric (`NoMetric`) are omitted; any other error of a row is the aggregate's error.
     """
-    return facts_of(aggregates, lambda aggregate: _over(aggregate, *frame_of(aggregate)))
+    add_facts(facts, aggregates, lambda aggregate: _over(aggregate, *frame_of(aggregate)))
 
 
 def _over(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Any:

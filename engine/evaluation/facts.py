@@ -29,18 +29,20 @@ class Facts(dict[str, Any]):
 
 
 def summarize_rows(
-    aggregates: Iterable[AggregateProgram], rows_of: Callable[[AggregateProgram], Iterable[Mapping[str, object]]],
-) -> Facts:
-    """Return the facts over rows without a frame, each given as the variables that an expression sees.
+    facts: Facts, aggregates: Iterable[AggregateProgram],
+    rows_of: Callable[[AggregateProgram], Iterable[Mapping[str, object]]],
+) -> None:
+    """Add the facts over rows without a frame, each given as the variables that an expression sees.
 
     Rows without a metric and errors are handled as by `summarize`.
     """
-    return facts_of(aggregates, lambda aggregate: combine(aggregate, _measured(aggregate, rows_of(aggregate))))
+    add_facts(facts, aggregates, lambda aggregate: combine(aggregate, _measured(aggregate, rows_of(aggregate))))
 
 
-def facts_of(aggregates: Iterable[AggregateProgram], value_of: Callable[[AggregateProgram], Any]) -> Facts:
-    """Return the facts, each the result of `value_of` or its error."""
-    facts = Facts()
+def add_facts(
+    facts: Facts, aggregates: Iterable[AggregateProgram], value_of: Callable[[AggregateProgram], Any],
+) -> None:
+    """Add the facts in order, each the result of `value_of` or its error: rows may read those before in `facts`."""
     for aggregate in aggregates:
         try:
             facts[aggregate.name] = value_of(aggregate)
@@ -48,7 +50,6 @@ def facts_of(aggregates: Iterable[AggregateProgram], value_of: Callable[[Aggrega
             facts.errors[aggregate.name] = EvaluationError(
                 f"aggregate `{aggregate.name}`: {error.message}", reason=error.reason, final=error.final,
             )
-    return facts
 
 
 def _measured(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]]) -> Iterator[tuple[Any, Any]]:
@@ -65,11 +66,16 @@ def _measured(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]])
 
 
 def combine(aggregate: AggregateProgram, values: Iterable[tuple[Any, Any]]) -> Any:
-    """Return one value, or one per group, of (group, value) pairs; raises `EvaluationError` if there is none."""
+    """Return one value, or one per group, of (group, value) pairs; raises `EvaluationError` if there is none.
+
+    Each key of a value that is a map is a group.
+    """
     groups: dict[Any, list[Any]] = {}
+    is_map = aggregate.is_map
     for group, value in values:
-        groups.setdefault(group, []).append(value)
-    if aggregate.group_by is None:
+        for key, each in value.items() if is_map else ((group, value),):
+            groups.setdefault(key, []).append(each)
+    if aggregate.group_by is None and not is_map:
         return combine_group(aggregate, groups.get(None, []))
     return {
         BoolKey(group) if isinstance(group, bool) else group: combine_group(aggregate, found)

@@ -196,6 +196,7 @@ NUMBER: Final = (INT, DOUBLE)
 KEY: Final = (STRING, INT, BOOL)
 ORDERED: Final = (INT, DOUBLE, STRING, BOOL)
 AMOUNTS: Final = (map_of(STRING, INT), map_of(STRING, DOUBLE), RESOURCE_LIST.type, MEASURED_LIST.type)
+_AGGREGATED: Final = (*NUMBER, *AMOUNTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +245,9 @@ SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
         _S, "node", _POD_AND_NODE, NUMBER, "the item gives that node 0",
         "the item is skipped for all nodes of this decision",
     ),
-    Slot.SCHEDULER_NODES: SlotSpec(_S, "node", _POD_AND_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.SCHEDULER_NODES: SlotSpec(_S, "node", _POD_AND_NODE, _AGGREGATED, _NO_VALUE, _NO_VALUE),
     Slot.SCHEDULER_PODS: SlotSpec(
-        _S, "pod on a node", (*_POD_ONLY, *_EXISTING, *_NODE_OF_CLUSTER), NUMBER, _NO_VALUE, _NO_VALUE,
+        _S, "pod on a node", (*_POD_ONLY, *_EXISTING, *_NODE_OF_CLUSTER), _AGGREGATED, _NO_VALUE, _NO_VALUE,
     ),
     Slot.THRESHOLD: SlotSpec(_Q, "subject", _NOW, (BOOL,), _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
     Slot.WHEN: SlotSpec(_Q, "subject", _NOW, (BOOL,), _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
@@ -255,7 +256,7 @@ SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
     Slot.SETTING: SlotSpec(_Q, "subject", _NOW, NUMBER, _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
     Slot.QOS_CRITERIA: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), (BOOL,), _STAYS, _STAYS),
     Slot.QOS_SORT: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), ORDERED, _STAYS, _STAYS),
-    Slot.QOS_PODS: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.QOS_PODS: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), _AGGREGATED, _NO_VALUE, _NO_VALUE),
     Slot.SOURCE: SlotSpec(
         _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "the node is not a source", "the node is not a source",
     ),
@@ -281,8 +282,8 @@ SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
     Slot.SORT: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, ORDERED, _STAYS, _STAYS),
     Slot.EVICTION_MODE: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, (STRING,), _STAYS, _UNCHOSEN),
     Slot.EVICTION_GRACE_PERIOD: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, (INT,), _STAYS, _UNCHOSEN),
-    Slot.DESCHEDULER_NODES: SlotSpec(_D, "node", (*_NODE_OF_CLUSTER, *_NOW), NUMBER, _NO_VALUE, _NO_VALUE),
-    Slot.DESCHEDULER_PODS: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.DESCHEDULER_NODES: SlotSpec(_D, "node", (*_NODE_OF_CLUSTER, *_NOW), _AGGREGATED, _NO_VALUE, _NO_VALUE),
+    Slot.DESCHEDULER_PODS: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, _AGGREGATED, _NO_VALUE, _NO_VALUE),
 })
 """The specifications of all slots."""
 

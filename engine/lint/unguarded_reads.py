@@ -538,7 +538,7 @@ def _reads_absent(subject: LintSubject, checked: Checked) -> bool:
             if isinstance(value, Mapping):
                 return True
         elif root == "aggregates":
-            if subject.compiled is None or any(each.group_by is not None for each in subject.compiled.aggregates):
+            if subject.compiled is None or any(each.is_keyed for each in subject.compiled.aggregates):
                 return True
         elif root in variables and _leads_to_a_map(variables[root].type, path[1:]):
             return True

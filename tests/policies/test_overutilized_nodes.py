@@ -25,7 +25,10 @@ TEXT = (Path(__file__).parents[2] / "policies" / "descheduler" / "overutilized-n
 DOCUMENT, PLUGIN = "overutilized-nodes", "LowNodeUtilization"
 NOW = 1_767_268_800_000_000_000  # 2026-01-01T12:00:00Z
 YOUNG, OLD = "2026-01-01T11:59:00Z", "2026-01-01T10:00:00Z"
-SAID = {"thresholds", "targetThresholds", "numberOfNodes", "evictableNamespaces", "evictionLimits"}
+SAID = {
+    "thresholds", "targetThresholds", "useDeviationThresholds", "numberOfNodes", "evictableNamespaces",
+    "evictionLimits",
+}
 """The arguments that the document has as params, or as its limits."""
 OLD_PODS_GO = {"PodLifeTime": {"maxPodLifeTimeSeconds": 3600}}
 
@@ -41,6 +44,7 @@ def cycle(objects, name, args, *, before=None, filters=(), more=None, total=None
     per_node = (args.get("evictionLimits") or {}).get("node")
     given_args = args if name == PLUGIN else {
         "thresholds": args["thresholds"], "targetThresholds": args["targetThresholds"],
+        "useDeviationThresholds": args.get("useDeviationThresholds") or False,
         "numberOfNodes": args.get("numberOfNodes") or 0,
         "excludedNamespaces": (args.get("evictableNamespaces") or {}).get("exclude") or [],
     }
@@ -143,7 +147,7 @@ def arguments(draw):
     return {
         "thresholds": low,
         "targetThresholds": {name: draw(st.sampled_from([least, least + 15, 60])) for name, least in low.items()},
-        "numberOfNodes": draw(st.sampled_from([0, 0, 0, 1])),
+        "useDeviationThresholds": draw(st.booleans()), "numberOfNodes": draw(st.sampled_from([0, 0, 0, 1])),
         "evictableNamespaces": draw(st.sampled_from([None, None, {"exclude": ["e"]}])),
         "evictionLimits": draw(st.sampled_from([None, None, {"node": 2}, {"node": 1}])),
     }

@@ -216,6 +216,7 @@ class RoundView:
         """The averages of pods over the window, by the pod's key, as far as they were needed."""
         self._by_class: dict[str, tuple[int, int]] = {}
         self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(readings.now)}
+        self._facts: Facts | None = None
 
     @functools.cached_property
     def pods(self) -> tuple[PodInfo, ...]:
@@ -383,11 +384,10 @@ class RoundView:
         return self._split(lambda node, best, others: max(node - best - others, 0))
 
     def _aggregates(self) -> Facts:
+        if self._facts is None:
+            self._facts = Facts()  # aggregates read those before
+            summarize_rows(self._facts, self.compiled.aggregates, lambda _: map(self.of_pod, self.pods))
         return self._facts
-
-    @functools.cached_property
-    def _facts(self) -> Facts:
-        return summarize_rows(self.compiled.aggregates, lambda _: map(self.of_pod, self.pods))
 
 
 def _name_of(pod: PodInfo, container: Mapping[str, Any]) -> str:

@@ -270,12 +270,11 @@ class DocumentScheduler:
         candidates = [*compiled.conditions, *compiled.pre_enqueue, *compiled.pre_filter, *compiled.filter]
         programs = [rule.program for rule in candidates if rule.name in rules or rule in compiled.conditions]
         found = frozenset[Path]().union(*(program.checked.reads for program in programs))
-        if any(path[0] == "aggregates" for path in found):
-            of_all = [each for each in compiled.aggregates if ("aggregates", each.name) in found
-                      or ("aggregates",) in found]
-            inner = [each for one in of_all for each in (one.program, one.group_by) if each is not None]
-            found = found.union(*(program.checked.reads for program in inner))
-            programs += inner
+        for each in reversed(compiled.aggregates):  # those that read others are last
+            if any(path[0] == "aggregates" and path[1:2] in ((), (each.name,)) for path in found):
+                inner = [program for program in (each.program, each.group_by) if program is not None]
+                found = found.union(*(program.checked.reads for program in inner))
+                programs += inner
         if self._spec.match.nodes is not None:
             found |= {("node", "metadata")}
         if self._spec.match.pods is not None and self._spec.match.pods.namespace_selector is not None:
@@ -361,9 +360,7 @@ class DocumentScheduler:
         if context.matches:
             context.nodes = node_mask(self._spec.match.nodes, self._compiled.document.digest, snapshot)
             if self._compiled.aggregates:
-                found = summarize(self._compiled.aggregates, lambda each: frame_of(each, snapshot, context))
-                facts.update(found)
-                facts.errors.update(found.errors)
+                summarize(facts, self._compiled.aggregates, lambda each: frame_of(each, snapshot, context))
             self._apply_conditions(context)
         state[self] = context
         return context

@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.compile.programs import AggregateProgram
 from koordpolicy.engine.documents import AggregateFunction, Over
 from koordpolicy.engine.evaluation.aggregation import summarize
-from koordpolicy.engine.evaluation.facts import combine
+from koordpolicy.engine.evaluation.facts import Facts, combine
 from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.source import Source, Span
 
@@ -40,7 +40,9 @@ def test_a_column_is_summed_up_as_its_values_are(
     values = [program.evaluate(row) for row in rows]
 
     def by_column() -> object:
-        return summarize([aggregate], lambda _: (RowFrame(rows, {}), None))["a"]
+        facts = Facts()
+        summarize(facts, [aggregate], lambda _: (RowFrame(rows, {}), None))
+        return facts["a"]
 
     one_by_one = outcome(lambda: combine(aggregate, ((None, value) for value in values)))
     by_rows = outcome(by_column)

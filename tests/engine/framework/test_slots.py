@@ -9,7 +9,7 @@ from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004 - the na
 from koordpolicy.engine.cel.values.types import BOOL
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.cluster.pod_variables import pending_pod_values
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.slots import POINTS, SLOTS, Slot, environment, seen
 from koordpolicy.engine.framework.variable_types import DEVICE, NODE_INFO, POD_INFO
@@ -48,7 +48,7 @@ def test_what_the_cluster_gives_is_what_the_table_says() -> None:
     assert isinstance(devices, list)
     assert set(devices[0]) == set(DEVICE.fields)
     pod = PodInfo.of({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}})
-    values = pod_values(pod)
+    values = pending_pod_values(pod)
     facts = values["podInfo"]
     assert isinstance(facts, dict)
     assert set(facts) == set(POD_INFO.fields)

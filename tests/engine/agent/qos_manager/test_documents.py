@@ -145,10 +145,13 @@ def test_a_resource_that_was_not_measured_is_an_error(registry, recording, name)
     ("node", "has(systemUsage.cpu) && nonBestEffortUsage['cpu'] == 4000", ["n"]),
     ("node", "nodeInfo.measured && nodeInfo.pods == 3 && requested.cpu == 3000 && metricAge == 0", ["n"]),
     ("node", "usage.p90.cpu == 6000 && aggregates.most == 3000", ["n"]),
+    ("node", "aggregates.named == 1 && aggregates.asked['cpu'] == 3000", ["n"]),
 ])
 def test_every_subject_sees_its_own_numbers(registry, recording, subject, expression, true):
     text = squeeze(extra=(
-        f"forEach: {subject}\n  aggregates: [{{name: most, over: pods, function: max, expression: podUsage.cpu}}]"
+        f"forEach: {subject}\n  aggregates:\n  - {{name: named, over: pods, function: count, "
+        "expression: podUsage.cpu == aggregates.most}\n  - {name: asked, over: pods, function: sum, "
+        "expression: requests}\n  - {name: most, over: pods, function: max, expression: podUsage.cpu}"
     ))
     text = text.replace("usage.cpu > 5000", expression)
     start = text.index("  actions:")

@@ -327,6 +327,44 @@ def test_aggregates_are_facts_of_the_whole() -> None:
     assert filtered(broken, item, snapshot)["a"] == "x: aggregate `share`: division by zero (PolicyError)"
 
 
+def test_an_aggregate_of_maps_has_the_value_of_each_key_over_the_rows_that_have_it() -> None:
+    objects = [*node("a", used="1"), *node("b", used="3"), *node("c")]
+    spec = """\
+  variables:
+  - {name: shares, expression: "nodeInfo.name == 'c' ? {'c': 7} : {'cpu': usage.cpu, nodeInfo.name: 1}"}
+  - {name: above, expression: "double(usage.cpu) > aggregates.mean['cpu']"}
+  aggregates:
+  - {name: above, over: nodes, function: count, expression: variables.above}
+  - {name: mean, over: nodes, function: avg, expression: variables.shares}
+  - {name: most, over: nodes, function: max, expression: variables.shares}
+  - {name: total, over: nodes, function: sum, expression: requested}
+  - name: apart
+    over: nodes
+    function: sum
+    groupBy: string(variables.above)
+    expression: usage.cpu - aggregates.most['cpu']
+  filter:
+  - name: x
+    expression: |
+      aggregates.mean == {'cpu': 2000.0, 'a': 1.0, 'b': 1.0, 'c': 7.0}
+      && aggregates.most == {'cpu': 3000, 'a': 1, 'b': 1, 'c': 7}
+      && aggregates.above == 1 && aggregates.apart == {'true': 0, 'false': -2000} && aggregates.total['cpu'] == 2000
+"""
+    snapshot = Cluster([*objects, pod("w", cpu="2", nodeName="a")]).snapshot()
+    assert filtered(plugin(spec), pod("p"), snapshot) == {"a": "", "b": "", "c": ""}
+
+
+def test_rows_that_depend_on_a_failed_aggregate_fail_with_its_error() -> None:
+    spec = (
+        "  aggregates:\n  - {name: share, over: nodes, function: sum, expression: 1 / requested.cpu}\n"
+        "  - {name: above, over: nodes, function: count, expression: aggregates.share > 0}\n"
+        "  filter:\n  - {name: x, expression: aggregates.above > 0}\n"
+    )
+    assert filtered(plugin(spec), pod("p"), Cluster(node("a")).snapshot()) == {
+        "a": "x: aggregate `above`: aggregate `share`: division by zero (PolicyError)",
+    }
+
+
 def test_a_plugin_says_what_its_document_says() -> None:
     text = HEAD.replace("under-test}", "under-test, annotations: {policy.koordinator.sh/description: For tests.}}") + (
         "  order: 3\n  weight: 7\n  profiles: [gpu]\n  replaces: true\n  enforcement: Warn\n"
@@ -376,7 +414,7 @@ def test_aggregates_of_the_largest_doubles_are_what_doubles_add_up_to(
 
 def test_that_a_variable_cannot_be_read_in_an_aggregate_is_told_once() -> None:
     spec = (
-        "  variables:\n  - {name: many, expression: aggregates.nodes > 1}\n"
+        "  variables:\n  - {name: many, expression: aggregates.busy > 1}\n"
         "  aggregates:\n  - {name: busy, over: nodes, function: count, expression: variables.many}\n"
         "  - {name: nodes, over: nodes, function: count}\n"
         "  filter:\n  - {name: x, expression: aggregates.nodes > 1 && variables.many}\n"
@@ -384,5 +422,5 @@ def test_that_a_variable_cannot_be_read_in_an_aggregate_is_told_once() -> None:
     with pytest.raises(PolicyError) as caught:
         plugin(spec)
     assert [each.message for each in caught.value.problems] == [
-        "`variables.many` cannot be read at aggregates over nodes: no variable `aggregates` at aggregates over nodes",
+        "`variables.many` cannot be read at aggregates over nodes: no such field `busy` in `Aggregates`",
     ]
