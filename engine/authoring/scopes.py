@@ -151,7 +151,7 @@ def _aggregates(
         return {name: DYN for name, (number, _) in places.items() if path[2:3] != (number,)}
     found: dict[str, Type] = {}
     scopes: dict[Slot, Environment] = {}
-    for name, (number, item) in places.items():
+    for each, (number, item) in places.items():
         below: YamlPath = ("spec", "aggregates", number, "expression")
         slot, expression, function = slot_of(document, below), item.at("expression"), item.at("function")
         if slot not in scopes:
@@ -160,7 +160,7 @@ def _aggregates(
         checked = None if text is None else checked_in(scopes[slot], text)
         result = DYN if checked is None else checked.type
         type_ = {"count": INT, "avg": DOUBLE}.get(function.text if function is not None else "", DYN)
-        found[name] = map_of(STRING, type_) if item.at("groupBy") is not None or result in AMOUNTS else type_
+        found[each] = map_of(STRING, type_) if item.at("groupBy") is not None or result in AMOUNTS else type_
     return found
 
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from koordpolicy.engine.documents import configuration_in, parse_duration
+from koordpolicy.engine.documents import parse_duration, read_configuration
 from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
-from koordpolicy.engine.documents.nodes import read as read_nodes
 from koordpolicy.engine.documents.validation import validate, validate_plain
 from koordpolicy.engine.framework.points import Proof
 from koordpolicy.engine.kubernetes.selectors import check_selector
@@ -23,7 +22,7 @@ from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from .argument_faults import Fault, field_path
 from .arguments import DEFAULT_POOL, KINDS, place_of
-from .decoding import argument_problems, places_of_plugins, written_args
+from .decoding import argument_problems, items_at, places_of_plugins, written_args
 from .ignored_fields import warnings_of
 from .kubernetes_policy import KIND as POLICY
 from .kubernetes_policy import KubernetesPolicy, read_policy
@@ -54,6 +53,8 @@ _LEADER_ELECTION: Final = {
     "leaderElect": True, "leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s", "resourceLock": "leases",
     "resourceName": "koord-descheduler", "resourceNamespace": "koordinator-system",
 }
+_DURATIONS_OF_ELECTION: Final = ("leaseDuration", "renewDeadline", "retryPeriod")
+_TIMEOUT: Final = ("anomalyCondition", "timeout")
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _JSON: Final = "application/json"
 
@@ -98,14 +99,7 @@ def read(source: Source, *, live: bool = False) -> DeschedulerConfiguration:
 
     With `live` it is that of a descheduler of a live cluster, where more fields have an effect.
     """
-    source = configuration_in(source, *KINDS_OF_FILES)
-    documents = read_nodes(source)
-    if len(documents) != 1:
-        raise PolicyError([Problem(
-            f"a configuration file holds one document, not {len(documents)}", source.span(0),
-            code="not-a-configuration",
-        )])
-    node = documents[0]
+    node = read_configuration(source, *KINDS_OF_FILES)
     problems = list(_decode(node))
     if problems:
         raise PolicyError(problems)
@@ -154,6 +148,31 @@ def _decode(node: YamlNode) -> Iterator[Problem]:
         return
     yield from validate(node, str(kind.scalar))
     yield from argument_problems(node)
+    yield from _duration_problems(node)
+
+
+def _duration_problems(node: YamlNode) -> Iterator[Problem]:
+    """Yield the problems of durations that are converted with the file; those of the wrong type are the schema's."""
+    paths: list[tuple[str | int, ...]] = [
+        ("deschedulingInterval",), *(("leaderElection", name) for name in _DURATIONS_OF_ELECTION),
+    ]
+    for number, profile in enumerate(items_at(node, "profiles")):
+        for place, each in enumerate(items_at(profile, "pluginConfig")):
+            name = each.at("name")
+            if name is not None and name.scalar in KINDS:
+                below = ("profiles", number, "pluginConfig", place, "args")
+                pools = items_at(each, "args", "nodePools")
+                paths += ((*below, *path) for path in (
+                    ("detectorCacheTimeout",), _TIMEOUT, *(("nodePools", pool, *_TIMEOUT) for pool in range(len(pools))),
+                ))
+    for path in paths:
+        found = node.at(*path)
+        if found is None or not isinstance(found.scalar, str) or not found.scalar:
+            continue
+        try:
+            parse_duration(found.scalar)
+        except ValueError as error:
+            yield Problem(f"{field_path(path)}: {error}", found.span, code="configuration")
 
 
 # Defaults, in v1alpha2 form
@@ -241,7 +260,7 @@ def _convert(content: Mapping[str, Any]) -> dict[str, Any]:
     internal = {key: value for key, value in content.items() if key != "profiles"}
     internal["deschedulingInterval"] = parse_duration(content["deschedulingInterval"])
     election = internal["leaderElection"] = dict(content["leaderElection"])
-    for key in ("leaseDuration", "renewDeadline", "retryPeriod"):
+    for key in _DURATIONS_OF_ELECTION:
         election[key] = parse_duration(election[key])
     internal["profiles"] = [_convert_profile(profile) for profile in content["profiles"]]
     return internal
@@ -295,7 +314,7 @@ def _check_connection(internal: Mapping[str, Any]) -> Iterator[Fault]:
     election = internal["leaderElection"]
     if not election["leaderElect"]:
         return
-    for key in ("leaseDuration", "renewDeadline", "retryPeriod"):
+    for key in _DURATIONS_OF_ELECTION:
         if election[key] <= 0:
             yield ("leaderElection", key), "Invalid value: must be greater than zero"
     if election["leaseDuration"] < election["renewDeadline"]:
@@ -359,10 +378,7 @@ def _complete(
     content: dict[str, Any], node: YamlNode | None, *, live: bool = False,
 ) -> DeschedulerConfiguration:
     given = _default(content)
-    try:
-        internal = _convert(given)
-    except ValueError as error:
-        raise PolicyError([Problem(str(error), node.span if node else None, code="configuration")]) from None
+    internal = _convert(given)
     ours = list(validate_plain(internal, KIND))
     for profile in internal["profiles"]:
         for name, args in profile["pluginConfig"].items():

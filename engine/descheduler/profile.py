@@ -197,7 +197,9 @@ class _ProfileBuilder:
                 if active is not None:
                     lists[point].append(active)
         if len(lists["evict"]) > 1:
-            self._complain("only one evict plugin can be enabled")
+            first, second = (each.name for each in lists["evict"][:2])
+            self._complain("only one evict plugin can be enabled", f'`{first}` is, too; `disabled: [{{name: "*"}}]` at '
+                           "`evict` drops the default one", place=self._place(second, "evict"))
         elif not spec.evict and spec.has_plugins and not dry_run:
             self._complain("no evict plugin is enabled")
         return DeschedulerProfile(

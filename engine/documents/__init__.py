@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from .loader import SUFFIXES as SUFFIXES
 from .loader import Documents as Documents
-from .loader import configuration_in as configuration_in
 from .loader import configurations_in as configurations_in
 from .loader import files_of as files_of
 from .loader import is_left_out as is_left_out
@@ -15,6 +14,7 @@ from .loader import is_policy_file as is_policy_file
 from .loader import load as load
 from .loader import load_paths as load_paths
 from .loader import read_configmap as read_configmap
+from .loader import read_configuration as read_configuration
 from .nodes import DEEPEST as DEEPEST
 from .nodes import LARGEST_FILE as LARGEST_FILE
 from .nodes import YamlNode as YamlNode

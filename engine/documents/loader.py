@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -219,6 +220,37 @@ def configuration_in(source: Source, *kinds: str) -> Source:
     keys = ", ".join(f"`{beginning(key)}`" for node in maps for key, _, _ in _held(node)) or "none"
     raise PolicyError([Problem(f"no key of this ConfigMap holds a `{kind}`", maps[0].span,
                                f"it has {keys}", code="not-a-configuration")])
+
+
+def read_configuration(source: Source, *kinds: str) -> YamlNode:
+    """Return the document of a component's configuration; see `configuration_in`.
+
+    Raises:
+        PolicyError: the text is no YAML, holds another number of documents than one, or numbers that JSON does not
+            have, as which Kubernetes' components read it.
+    """
+    source = configuration_in(source, *kinds)
+    documents = read(source)
+    if len(documents) != 1:
+        message = f"a configuration file holds one document, not {len(documents)}"
+        raise PolicyError([Problem(message, source.span(0), code="not-a-configuration")])
+    problems = [
+        Problem(f"the number `{each.text}` is not finite", each.span, "write a finite number", code="invalid-value")
+        for each in _scalars(documents[0]) if isinstance(each.scalar, float) and not math.isfinite(each.scalar)
+    ]
+    if problems:
+        raise PolicyError(problems)
+    return documents[0]
+
+
+def _scalars(node: YamlNode) -> Iterator[YamlNode]:
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each.value, tuple | Mapping):
+            pending += reversed(each.items or tuple(each.fields.values()))
+        else:
+            yield each
 
 
 def configurations_in(nodes: Iterable[YamlNode], kinds: Collection[str]) -> tuple[YamlNode, ...]:

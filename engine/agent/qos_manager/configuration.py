@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from koordpolicy.engine.documents import configuration_in
+from koordpolicy.engine.documents import read_configuration
 from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
-from koordpolicy.engine.documents.nodes import read as read_nodes
 from koordpolicy.engine.documents.validation import validate
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span, did_you_mean
 
@@ -40,16 +39,12 @@ def load(path: Path, names: Collection[str]) -> Mapping[str, StrategyArgs]:
 
 def read(source: Source, names: Collection[str]) -> Mapping[str, StrategyArgs]:
     """Return the arguments in a text; see `load`."""
-    source = configuration_in(source, KIND)
-    documents = read_nodes(source)
-    if len(documents) != 1:
-        raise PolicyError([Problem(
-            f"a configuration file holds one document, not {len(documents)}", source.span(0), code=_CODE)])
-    problems = list(_problems(documents[0], names))
+    document = read_configuration(source, KIND)
+    problems = list(_problems(document, names))
     if problems:
         raise PolicyError(problems)
     return {name: StrategyArgs(to_plain(node), node.place)
-            for name, node in documents[0].fields["strategies"].fields.items()}
+            for name, node in document.fields["strategies"].fields.items()}
 
 
 def _problems(document: YamlNode, names: Collection[str]) -> Iterator[Problem]:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from koordpolicy.engine.documents import configuration_in
+from koordpolicy.engine.documents import read_configuration
 from koordpolicy.engine.documents.ignored_fields import ignored
 from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
-from koordpolicy.engine.documents.nodes import read as read_nodes
 from koordpolicy.engine.documents.validation import validate
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
@@ -88,12 +87,7 @@ def read(source: Source, registry: Registry, *, live: bool = False) -> Scheduler
     Raises:
         PolicyError: all problems, each with its position and a hint.
     """
-    source = configuration_in(source, KIND)
-    documents = read_nodes(source)
-    if len(documents) != 1:
-        raise PolicyError([Problem(f"a configuration file holds one document, not {len(documents)}", source.span(0),
-                                   code="not-a-configuration")])
-    node = _without_nulls(documents[0])
+    node = _without_nulls(read_configuration(source, KIND))
     problems = list(_decode(node))
     if problems:
         raise PolicyError(problems)

@@ -29,7 +29,8 @@ def test_every_fault_of_every_profile_is_told_at_once():
     assert [(problem.message, problem.help) for problem in caught.value.problems] == [
         ("descheduler name is needed", "give each profile a `name`"),
         ("duplicate profile with descheduler name `p`", ""),
-        ("profile ``: only one evict plugin can be enabled", ""),
+        ("profile ``: only one evict plugin can be enabled",
+         '`MigrationController` is, too; `disabled: [{name: "*"}]` at `evict` drops the default one'),
         ("profile `p`: BalancePlugin `LowNodeLoda` does not exist", "did you mean `LowNodeLoad`?"),
         ("profile `p`: initializing plugin `LowNodeLoad`: numberOfNodes: must be greater than or equal to 0", ""),
         ("profile `p`: it disables the plugin `Secnd`, which does not exist", "did you mean `Second`?"),

@@ -6,7 +6,8 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.descheduler import config as descheduler
-from koordpolicy.engine.documents import configuration_in, configurations_in, read
+from koordpolicy.engine.documents import configurations_in, read
+from koordpolicy.engine.documents.loader import configuration_in
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.scheduler.profiles import configuration as scheduler
 from koordpolicy.engine.source import PolicyError, Source
