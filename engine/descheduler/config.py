@@ -161,10 +161,9 @@ def _duration_problems(node: YamlNode) -> Iterator[Problem]:
             name = each.at("name")
             if name is not None and name.scalar in KINDS:
                 below = ("profiles", number, "pluginConfig", place, "args")
-                pools = items_at(each, "args", "nodePools")
-                paths += ((*below, *path) for path in (
-                    ("detectorCacheTimeout",), _TIMEOUT, *(("nodePools", pool, *_TIMEOUT) for pool in range(len(pools))),
-                ))
+                pools = range(len(items_at(each, "args", "nodePools")))
+                of_pools = (("nodePools", pool, *_TIMEOUT) for pool in pools)
+                paths.extend((*below, *path) for path in (("detectorCacheTimeout",), _TIMEOUT, *of_pools))
     for path in paths:
         found = node.at(*path)
         if found is None or not isinstance(found.scalar, str) or not found.scalar:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from .migration_host import Killed, MigrationHost
 from .nodes import add_node
 from .roles import DEPLOY, account_kubeconfig, create_roles, scheduler_kubeconfig
 from .scheduler_process import SchedulerProcess, until
-from .test_descheduler import DeschedulerProcess, add_budget
+from .test_descheduler import DeschedulerProcess, add_budget, set_budget
 
 SCHEDULER = Path(__file__).parents[2] / "examples" / "14-koord-scheduler" / "scheduler.yaml"
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
@@ -308,6 +310,81 @@ def test_l54_a_process_that_dies_after_any_write_is_followed_by_one_that_ends_th
              for each in admin.get(RESERVATION.path())["items"]]
     assert taken == [("Succeeded", 1)] * len(results)
     assert permitted(admin, budgets, first) == {f"web{number}": [1, 0] for number in range(1, len(SEQUENCE))}
+
+
+class Watched:
+    """What all changes of the pods and budgets of a namespace show, over restarts of the API server."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self.evicted: dict[str, set[str]] = {}
+        self.permitted: dict[str, list[int]] = {}
+        self._plane = plane
+        self._paths = (f"/api/v1/namespaces/{namespace}/pods",
+                       f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
+        self.begin()
+
+    def begin(self) -> None:
+        """Watch from now on."""
+        self._since = [self._plane.admin.get(path)["metadata"]["resourceVersion"] for path in self._paths]
+
+    def end(self) -> None:
+        """Add what changed since then."""
+        admin, (pods, budgets) = self._plane.admin, self._paths
+        for name, times in evictions(admin, pods, self._since[0]).items():
+            self.evicted.setdefault(name, set()).update(times)
+        for name, numbers in permitted(admin, budgets, self._since[1]).items():
+            known = self.permitted.setdefault(name, [])
+            known += numbers if known[-1:] != numbers[:1] else numbers[1:]
+        admin.delete(f"{budgets}/last")
+
+
+RESTARTED_AFTER = (4, 8, 9)
+"""The writes after whose kill the API server restarts: the reservation, the eviction, and the status of it."""
+
+
+def test_no_budget_is_violated_though_processes_die_budgets_are_edited_and_the_api_server_restarts(
+    plane: ControlPlane, namespace: str,
+):
+    watched = Watched(plane, namespace)
+    results, server = [], plane.components["kube-apiserver"]
+    numbers = range(1, len(SEQUENCE) + 1)
+    with contextlib.ExitStack() as stack:
+        host = stack.enter_context(new_host(plane))
+        for number in numbers:
+            scene = Scene(plane, namespace, f"web{number}")
+            add_budget(plane.admin, namespace, scene.name, allowed=1, app=scene.name)
+            host.api.calls.clear()
+            host.api.kill_after = number
+            with contextlib.suppress(Killed):
+                scene.request(host)
+                host.run(scene.act_in_turn, scene.ended)
+            calls = list(host.api.calls)
+            stack.close()
+            set_budget(plane.admin, namespace, scene.name, 0)
+            if number in RESTARTED_AFTER:
+                watched.end()
+                server.stop(kill=True)
+                server.start()
+                plane.wait_until_ready()
+                scene.admin = plane.admin
+                watched.begin()
+            host = stack.enter_context(new_host(plane))
+            if "evict" not in calls:
+                tried = host.api.calls
+                host.run(scene.act_at_once, partial(operator.contains, tried, "evict"))
+                assert scene.find(f"{scene.pods}/{scene.name}-old")["metadata"].get("deletionTimestamp") is None
+                set_budget(plane.admin, namespace, scene.name, 1)
+            host.run(scene.act_at_once, scene.ended)
+            results.append((number, scene.status["phase"], len(calls)))
+    watched.end()
+    assert results == [(number, "Succeeded", number) for number in numbers]
+    assert {name: len(times) for name, times in watched.evicted.items()} == {
+        f"web{number}-old": 1 for number in numbers}
+    # 0 by the edit or by an eviction, and 1 by the test again: each eviction took what its budget permitted.
+    evict = SEQUENCE.index("evict") + 1
+    assert watched.permitted == {f"web{number}": [1, 0, 1, 0] if number < evict else [1, 0] for number in numbers}
+    assert [(each["status"]["phase"], len(each["status"]["currentOwners"]))
+            for each in plane.admin.get(RESERVATION.path())["items"]] == [("Succeeded", 1)] * len(results)
 
 
 def test_l55_a_job_that_is_over_fails_and_its_reservation_is_gone(scene: Scene):

@@ -74,8 +74,8 @@ def outcome(text: str, cluster: Cluster) -> list[str]:
             read.profiles, REGISTRY, dry_run=True, snapshot=lambda: snapshot, memory=SourceStreaks(),
         )
     except PolicyError as error:
-        assert [each.render() for each in error.problems if each.span is None or each.code == "internal"] == []
-        return [problem.render().split("\n")[0] for problem in error.problems]
+        return [f"{each.code}: {each.message}" if each.span is None or each.code == "internal"
+                else each.render().split("\n")[0] for each in error.problems]
     result = run_cycle(profiles, snapshot, limits=read.limits, node_selector=read.node_selector)
     return [] if result.error == TOO_FEW else [str(failure) for failure in result.failures]
 
@@ -94,7 +94,7 @@ def test_an_odd_value_anywhere_is_refused_at_its_place_or_cycles_run(path: Path,
     for _ in range(TRIED):
         odd, what = changed(content, chance)
         found = outcome(yaml.safe_dump(odd, allow_unicode=True), cluster)
-        assert all(each.startswith(("c.yaml:", "c.yaml ")) for each in found), (what, found)
+        assert all(each.startswith("c.yaml:") for each in found), (what, found)
 
 
 @pytest.mark.parametrize("kind", ["koordinator", "kubernetes"])
@@ -120,7 +120,8 @@ def test_a_plugin_at_a_point_that_it_does_not_have_is_refused_at_its_place(kind:
     (f"{HEAD}profiles: [{{name: a, plugins: {{balance: {{enabled: [{{name: LowNodeLaod}}]}}}}}}]\n",
      "c.yaml:3:59: error: profile `a`: BalancePlugin `LowNodeLaod` does not exist"),
     (f"{HEAD}a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", "unknown field `a`"),
-    (f"{HEAD}maxNoOfPodsToEvictTotal: {'9' * 400}\n", f"c.yaml:3:26: error: the number {'9' * 40} does not fit in 64 bits"),
+    (f"{HEAD}maxNoOfPodsToEvictTotal: {'9' * 400}\n",
+     f"c.yaml:3:26: error: the number {'9' * 40} does not fit in 64 bits"),
     (f"{HEAD}deschedulingInterval: {'9' * 400}h\n", "c.yaml:3:23: error: deschedulingInterval: the duration `99"),
     (f"{HEAD}deschedulingInterval: .nan\n", "c.yaml:3:23: error: the number `.nan` is not finite"),
     (f"{HEAD}---\n{HEAD}", "a configuration file holds one document, not 2"),
