@@ -33,9 +33,16 @@ SAID = {
 OLD_PODS_GO = {"PodLifeTime": {"maxPodLifeTimeSeconds": 3600}}
 
 
+BY_USAGE = (("requested[each]", "usage[each]"), ("requests[each]", "podUsage[each]"))
+"""What makes of the document one by measured usage."""
+
+
 @functools.cache
-def registry(per_node):
+def registry(per_node, *, by_usage=False):
     text = TEXT if per_node is None else f"{TEXT}  limits: {{perNode: {per_node}}}\n"
+    for requested, used in BY_USAGE if by_usage else ():
+        assert text.count(requested) == 1
+        text = text.replace(requested, used)
     return Registry.of([*PLUGINS, *compile_documents(load([Source("overutilized-nodes.yaml", text)]))], generation=1)
 
 
@@ -52,7 +59,8 @@ def cycle(objects, name, args, *, before=None, filters=(), more=None, total=None
         "documents", deschedule=tuple(before or ()), balance=(name,) if name == PLUGIN else (), filter=filters,
         disabled=frozenset({DOCUMENT} - {name}), args={name: given_args, **(before or {}), **(more or {})},
     )
-    result = run_cycle(build_profiles([spec], registry(per_node), dry_run=True), Cluster(objects).snapshot(NOW),
+    made = registry(per_node, by_usage="metricsUtilization" in args)
+    result = run_cycle(build_profiles([spec], made, dry_run=True), Cluster(objects).snapshot(NOW),
                        limits=CycleLimits(total=total))
     assert result.failures == ()
     return result
@@ -162,6 +170,55 @@ def test_the_document_evicts_what_the_plugin_evicts(nodes, pods, args, after_oth
     document, plugin = (evictions(objects, name, args, **how) for name in (DOCUMENT, PLUGIN))
     assert document == plugin
     event("balanced" if len(plugin) > sum(each["created"] == OLD for _, each in pods) * after_others else "as before")
+
+
+def measurements(nodes, pods):
+    """Yield what is measured of nodes, each with its system's usage, and pods: as NodeMetrics of both APIs."""
+    def amounts(*of):
+        cpu, memory = (sum(each) for each in zip(*of, strict=True))
+        return {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
+
+    for number, (name, own) in enumerate(nodes.items()):
+        on = {each: used for each, (row, used) in pods.items() if row == number}
+        total = amounts(own, *on.values())
+        yield {"kind": "NodeMetrics", "metadata": {"name": name}, "usage": total}
+        yield {"kind": "NodeMetric", "metadata": {"name": name}, "status": {
+            "updateTime": "2026-01-01T11:59:30Z", "nodeMetric": {"nodeUsage": {"resources": total}},
+            "podsMetric": [
+                {"namespace": "d", "name": each, "podUsage": {"resources": amounts(used)}} for each, used in on.items()
+            ]}}
+        for each, used in on.items():
+            yield {"kind": "PodMetrics", "metadata": {"namespace": "d", "name": each}, "containers": [
+                {"name": "c", "usage": amounts(used)}]}
+
+
+USED = st.tuples(st.sampled_from([0, 200, 900, 1600]), st.sampled_from([0, 300, 1500, 3000]))
+
+
+@st.composite
+def measured_arguments(draw):
+    names = draw(st.lists(st.sampled_from(["cpu", "memory", "pods"]), min_size=1, max_size=3, unique=True))
+    low = {name: draw(PERCENT) for name in names}
+    return {
+        "thresholds": low, "metricsUtilization": {"source": "KubernetesMetrics"},
+        "targetThresholds": {name: draw(st.sampled_from([least, least + 15, 60])) for name, least in low.items()},
+        "useDeviationThresholds": draw(st.booleans()),
+    }
+
+
+@settings(max_examples=150)
+@given(NODES, st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 2]), USED), min_size=4, max_size=14), st.data(),
+       measured_arguments())
+def test_with_usage_in_place_of_requests_it_evicts_what_the_plugin_evicts_by_metrics(nodes, pods, data, args):
+    of_nodes = {f"n{number}": data.draw(USED) for number in range(len(nodes))}
+    of_pods = {f"p{number:02}": (min(on, len(nodes) - 1), used) for number, (on, used) in enumerate(pods)}
+    objects = [
+        *(node(f"n{number}", **each) for number, each in enumerate(nodes)),
+        *(pod(name, f"n{on}") for name, (on, _) in of_pods.items()), *measurements(of_nodes, of_pods),
+    ]
+    document, plugin = (evictions(objects, name, args) for name in (DOCUMENT, PLUGIN))
+    assert document == plugin
+    event("balanced" if plugin else "as before")
 
 
 def golden_cases():
