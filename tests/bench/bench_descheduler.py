@@ -138,7 +138,8 @@ def measured(size: int, which: str, number: int) -> dict[str, float]:
         assert not result.error, result.error
         candidates = len(result.outcomes)
         if proving is not None:
-            assert all(each.proof is not None and not each.proof.warns for each in result.evicted), "not all are proved"
+            proofs = [each.decision.proof for each in result.evicted]
+            assert all(proof is not None and not proof.warns for proof in proofs), "not all are proved"
         del result
         loops += [calibrate() for _ in range(5)]
     assert candidates
@@ -161,7 +162,7 @@ class _NoStore:
 def _share(replicas: int) -> CyclePart:
     """Return the part of a cycle that the first of several replicas runs on its own nodes."""
     members = tuple(f"replica-{number}" for number in range(replicas))
-    shards = ShardedCycles(_NoStore(), members[0], holders=lambda: members, slot=lambda: "shard-0",
+    shards = ShardedCycles(_NoStore(), members[0], holders=lambda: members, shard=lambda: "shard-0",
                            clock=lambda: NOW, ticks=lambda: NOW)
     store = _NoStore()
     return CyclePart(CycleLedger(store, store.load(), members[0], lambda: NOW), shards.nodes_of(members))
