@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from koordpolicy.engine.cli import agent, console, live, manager, scheduler
+from koordpolicy.engine.cli import agent, console, descheduler, live, manager, scheduler
 from koordpolicy.engine.client.permissions import Permission, rules
 from koordpolicy.engine.client.resources import RESOURCES
 from koordpolicy.engine.kubernetes.quantity import Quantity
@@ -299,3 +299,43 @@ def test_users_of_the_console_have_roles_that_differ_by_changes():
     assert found == {
         "viewer": [seen, {"apiGroups": ["policy.koordinator.sh"], "resources": kinds, "verbs": ["list"]}],
         "operator": [seen, {"apiGroups": ["policy.koordinator.sh"], "resources": kinds, "verbs": ["list", "update"]}]}
+
+
+_VALUES_OF_BUNDLES = {"bundle": "registry.example.org/team/policies:prod", "verifyKeyConfigMap": "keys",
+                      "registrySecret": "login"}
+
+
+@pytest.mark.parametrize(("part", "command"), [
+    ("scheduler", scheduler), ("extender", scheduler), ("descheduler", descheduler), ("agent", agent),
+    ("console", console),
+])
+@pytest.mark.parametrize("given", [(), ("bundle", "verifyKeyConfigMap"), tuple(_VALUES_OF_BUNDLES)])
+def test_servers_take_their_policies_from_a_config_map_or_from_a_bundle(generator, part, command, given):
+    values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
+    values[part]["enabled"] = True
+    values["policies"] |= {name: _VALUES_OF_BUNDLES[name] for name in given}
+    text = generator.render((generator.CHART / "templates" / f"{part}.yaml").read_text(), values, namespace="x",
+                            files=generator.CHART)
+    (pod,) = (each["spec"]["template"]["spec"] for each in yaml.safe_load_all(text)
+              if each["kind"] in ("Deployment", "DaemonSet"))
+    (container,) = pod["containers"]
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    options = parser.parse_args(container["args"][1:])
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    volumes = {each.pop("name"): each for each in pod["volumes"]}
+    environment = {each["name"]: each.get("value") for each in container.get("env", ())}
+    assert mounts.keys() == volumes.keys()
+    if given:
+        assert [str(each) for each in options.policies] == ["oci:registry.example.org/team/policies:prod"]
+        assert list(map(str, options.verify_key)) == [f"{mounts['verify']}/sign.pub"]
+        assert volumes["verify"] == {"configMap": {"name": "keys"}}
+        assert "policies" not in volumes
+    else:
+        assert [str(each) for each in options.policies] == [mounts["policies"]]
+        assert volumes["policies"]["configMap"]["name"] == "koord-policies"
+        assert "verify" not in volumes
+    assert environment.get("DOCKER_CONFIG") == mounts.get("registry")
+    assert volumes.get("registry") == ({"secret": {
+        "secretName": "login", "items": [{"key": ".dockerconfigjson", "path": "config.json"}],
+    }} if "registrySecret" in given else None)
