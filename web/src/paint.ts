@@ -75,16 +75,18 @@ function slot(node: Node): string {
 /** Makes the wanted nodes, or those of before that are the same, the only children of a parent. */
 function arrange(parent: Element, wanted: readonly Node[]): void {
   const before = [...parent.childNodes];
-  const taken = new Set(wanted);
+  const taken = new Set<Node>(wanted);
   const reusable = new Map<string, Node[]>();
-  for (const node of before) {
-    if (taken.has(node as ChildNode) || WHOLES.has(node)) continue;
+  for (const node of [...before].reverse()) { // the first of a name is taken first, from the end of its list
+    if (taken.has(node) || WHOLES.has(node)) continue;
     const name = slot(node);
-    reusable.set(name, [...(reusable.get(name) ?? []), node]);
+    const same = reusable.get(name);
+    if (same) same.push(node);
+    else reusable.set(name, [node]);
   }
   const final = wanted.map((node) => {
     if (node.parentNode === parent || WHOLES.has(node)) return node;
-    const old = reusable.get(slot(node))?.shift();
+    const old = reusable.get(slot(node))?.pop();
     if (old) update(old, node);
     return old ?? node;
   });
