@@ -80,7 +80,7 @@ def overview(state: ConsoleState) -> ClusterOverview:
         digest=digest_of(policies.sources.values()),
         errors=sum(each.severity == "error" for each in problems),
         warnings=sum(each.severity == "warning" for each in problems),
-        waiting=[Waiting(pod=each.pod.key, node=each.node, message=shortened(each.message()))
+        decided=len(verdicts), waiting=[Waiting(pod=each.pod.key, node=each.node, message=shortened(each.message()))
                  for each in unplaced[:_MOST_WAITING]],
         waiting_left_out=len(cluster.pending) - min(len(unplaced), _MOST_WAITING), lacking=list(state.lacking),
         kinds=kind_ages(state.watches(), state.now / 1e9),

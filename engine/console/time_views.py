@@ -90,7 +90,8 @@ def moment_view(moment: RecordedState, time: int, registry: Registry) -> MomentV
         if moment.node_of(key):
             bound += 1
         elif not (item.get("metadata") or {}).get("deletionTimestamp"):
-            waiting.append(key)
+            waiting.append(MomentPod(key=key, reasons=_reasons(moment.decided.get(key))))
+    waiting.sort(key=lambda each: (not each.reasons, each.key))
     last = sorted(moment.decided.values(), key=lambda each: (-each.time, each.pod))
     refused = help_text = ""
     try:
@@ -98,11 +99,10 @@ def moment_view(moment: RecordedState, time: int, registry: Registry) -> MomentV
         need_recorded([Fields.of_plain(moment.header.fields)], settings.profiles, registry)
     except PolicyError as error:
         refused, help_text = error.problems[0].message, error.problems[0].help
-    shown, waiting_left_out = first_of(sorted(waiting), _MOST_WAITING)
+    shown, waiting_left_out = first_of(waiting, _MOST_WAITING)
     return MomentView(
         time=seconds(time), nodes=sum(kind == "Node" for kind, _ in moment.objects), bound=bound,
-        waiting=[MomentPod(key=key, reasons=_reasons(moment.decided.get(key))) for key in shown],
-        waiting_left_out=waiting_left_out,
+        waiting=list(shown), waiting_left_out=waiting_left_out,
         generation=moment.policies.generation if moment.policies is not None else 0,
         digest=moment.policies.digest if moment.policies is not None else "",
         policies=_compared(moment, registry), decisions=[decision_of(each) for each in last[:_MOST_DECISIONS]],

@@ -43,6 +43,7 @@ export interface ClusterOverview {
   digest: string;
   errors: number;
   warnings: number;
+  decided: number;
   waiting: Waiting[];
   waitingLeftOut: number;
   lacking: string[];

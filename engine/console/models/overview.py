@@ -42,7 +42,10 @@ class ClusterOverview(Model, frozen=True, kw_only=True, rename="camel"):
     """A hash of the files: of their names and texts."""
     errors: int
     warnings: int
+    decided: int
+    """The number of pending pods that were decided about: those of the highest priority."""
     waiting: list[Waiting]
+    """Of these, pods without a node first."""
     waiting_left_out: int
     lacking: list[str]
     """Kinds that plugins read and that the dump lacks."""

@@ -123,6 +123,7 @@ class MomentView(Model, frozen=True, kw_only=True, rename="camel"):
     nodes: int
     bound: int
     waiting: list[MomentPod]
+    """Pods for which no node was found first."""
     waiting_left_out: int
     generation: int
     digest: str

@@ -123,6 +123,25 @@ def test_the_timeline_has_what_happened_in_the_time_that_is_shown(serve, recordi
     serve(scenario, Past(recording))
 
 
+def test_a_moment_names_pods_that_found_no_node_before_those_that_nobody_decided_about(serve, tmp_path):
+    live = Live(Registry.of(builtins(), generation=1))
+    cluster = Cluster(OBJECTS)
+    recorder = FlightRecorder(tmp_path / "flight", RecorderSettings("test", Settings()), live, clock=lambda: NOW)
+    loop = SchedulingLoop(cluster, live, Settings(), clock=lambda: NOW, cycle_observers=[recorder])
+    recorder.start(cluster)
+    list(loop.schedule_all())
+    cluster.upsert(pod("a", "1"))
+    recorder.close()
+    loop.close()
+
+    async def scenario(ask: Ask) -> None:
+        _, view = await ask("moment?at=2026-01-02T12:00:00Z")
+        assert [(each["key"], [reason["reason"] for reason in each["reasons"]]) for each in view["waiting"]] == [
+            ("shop/web-3", ["Insufficient cpu"]), ("shop/a", [])]
+
+    serve(scenario, Past(tmp_path / "flight"))
+
+
 def test_a_moment_shows_the_decisions_before_it_and_the_policies_then(serve, recording):
     async def scenario(ask: Ask) -> None:
         _, view = await ask("moment?at=2026-01-02T12:00:30Z")

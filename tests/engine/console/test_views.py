@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.console.colours import MOST_CLASSES, OTHERS, colour
 from koordpolicy.engine.console.models.map import Amount, ColourView, Group, Opinion, PodLine
 from koordpolicy.engine.console.models.model import Fault
@@ -13,10 +14,10 @@ from koordpolicy.engine.console.models.search import SearchResult, SearchView
 from koordpolicy.engine.console.nodes import cluster_map, node_view
 from koordpolicy.engine.console.pods import pod_node_view, pod_view, search
 from koordpolicy.engine.console.policies import file_view, overview, policies_view
-from koordpolicy.engine.console.state import UnknownNameError
+from koordpolicy.engine.console.state import ConsoleState, UnknownNameError
 from koordpolicy.engine.source import PolicyError
 
-from .conftest import HOT, MARKUP
+from .conftest import HOT, MARKUP, NOW, OBJECTS, pod
 
 UNMEASURED = "no metric of the node, or an expired one"
 
@@ -149,6 +150,13 @@ def test_the_overview_counts_and_names_the_reason_of_each_pending_pod(state):
         3, 2, 1, 2, {"SchedulerPlugin": 1}, 0)
     assert [(gauge.allocatable, gauge.requested, gauge.used) for gauge in view.gauges[:1]] == [(9000, 1000, 4000)]
     assert [(each.pod, each.node) for each in view.waiting] == [("shop/web-3", None), ("shop/web-2", "cool")]
+    assert (view.pending, view.decided) == (2, 2)
+
+
+def test_the_overview_says_how_many_of_many_pending_pods_were_decided_about(policies_of):
+    cluster = Cluster([*OBJECTS, *(pod(f"many-{number}", "1") for number in range(200))])
+    view = overview(ConsoleState(cluster, policies_of(HOT), now=NOW, name="many"))
+    assert (view.pending, view.decided, len(view.waiting), view.waiting_left_out) == (202, 100, 50, 152)
 
 
 def test_a_search_finds_parts_of_names_those_that_begin_with_it_first(state):

@@ -52,7 +52,7 @@ export async function podView(page: Page): Promise<void> {
       h("td", {}, h("button", { class: "icon", type: "button", onclick: () => void explain(row.node) }, row.node),
         row.node === view.chosen ? h("span", { class: "badge good" }, `✓ ${t("chosen")}`) : null),
       cells,
-      h("td", {}, refused ? h("span", { class: "bad" }, refused.name) : view.refusedWhole ? h("span", { class: "bad" }, view.refusedWhole) : stack(row)),
+      h("td", { class: refused || view.refusedWhole ? "refuser" : "" }, refused ? h("span", { class: "bad" }, refused.name) : view.refusedWhole ? h("span", { class: "bad" }, view.refusedWhole) : stack(row)),
       h("td", { class: "number" }, row.total === null ? "" : row.total));
     element.dataset["node"] = row.node;
     return element;
@@ -106,9 +106,9 @@ export async function podView(page: Page): Promise<void> {
     view.node ? h("section", { class: "panel" }, later(t("wouldItBeEvicted"), () => eviction(view.key))) : "",
     h("div", { class: "split open" },
       h("section", { class: "panel", "aria-label": t("matrix") }, h("h2", {}, t("matrix")),
-        h("div", { class: "legend" }, view.scorers.map((each, number) => each.weight ? h("span", {}, swatch(classColour(number, "")), `${each.name} ×${each.weight}`) : null)),
+        view.scorers.length ? h("div", { class: "legend" }, view.scorers.map((each, number) => each.weight ? h("span", {}, swatch(classColour(number, "")), `${each.name} ×${each.weight}`) : null)) : null,
         scroll(t("matrix"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("node")),
-          refusing.map((number) => h("th", { title: view.filters[number]!.origin }, view.filters[number]!.name, " ", h("span", { class: "quiet" }, `${view.filters[number]!.refused}`))),
+          refusing.map((number) => h("th", { title: view.filters[number]!.origin }, view.filters[number]!.name, " ", h("span", { class: "quiet" }, short(view.filters[number]!.refused)))),
           h("th", {}, `${t("scores")} / ${t("refusedFirst")}`), h("th", { class: "number" }, t("total")))), body)),
         more,
         silent.length ? h("details", {}, h("summary", {}, t("allPassed", silent.length)), silent.join(", ")) : null),

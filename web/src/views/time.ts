@@ -174,7 +174,7 @@ function problem(error: unknown): HTMLElement {
 }
 
 function reasons(found: readonly RecordedReason[]): string {
-  return found.map((each) => `${each.nodes} ${each.reason}`).join(", ");
+  return found.map((each) => `${short(each.nodes)} ${each.reason}`).join(", ");
 }
 
 function momentParts(view: MomentView, at: string): HTMLElement[] {
@@ -189,12 +189,16 @@ function momentParts(view: MomentView, at: string): HTMLElement[] {
     h("div", { class: "cards" },
       h("section", {}, h("h3", {}, t("lastDecisions")), view.decisions.length ? scroll(t("lastDecisions"), decisionTable(view.decisions.slice(0, FIRST), podAt, nodeAt)) : h("p", { class: "quiet" }, "–"),
       view.decisions.length > FIRST ? h("details", {}, h("summary", {}, t("moreDecisions", view.decisions.length - FIRST)), scroll(t("lastDecisions"), decisionTable(view.decisions.slice(FIRST), podAt, nodeAt))) : ""),
-      h("section", {}, h("h3", {}, t("waiting")), view.waiting.length ? h("table", {}, h("tbody", {}, view.waiting.slice(0, LISTED).map((each) =>
-        h("tr", {}, h("td", {}, podAt(each.key)), h("td", {}, reasons(each.reasons) || "–"))))) : h("p", { class: "quiet" }, "–"),
-      view.waitingLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.waitingLeftOut)) : "")),
+      h("section", {}, h("h3", {}, t("waiting")), view.waiting.length ? waitingTable(view.waiting.slice(0, FIRST), podAt) : h("p", { class: "quiet" }, "–"),
+      view.waiting.length > FIRST ? h("details", {}, h("summary", {}, t("morePods", view.waiting.length - FIRST + view.waitingLeftOut)), waitingTable(view.waiting.slice(FIRST), podAt),
+        view.waitingLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.waitingLeftOut)) : "") : "")),
     h("details", {}, h("summary", {}, t("policiesThen", view.policies.length)), h("dl", { class: "pairs" }, view.policies.flatMap((each) =>
       [h("dt", {}, each.name), h("dd", { class: each.state === "same" ? "good" : "warn" }, t(STATES[each.state] ?? "policyChanged"))]))),
   ];
+}
+
+function waitingTable(waiting: MomentView["waiting"], podAt: (key: string) => HTMLElement): HTMLElement {
+  return h("table", {}, h("tbody", {}, waiting.slice(0, LISTED).map((each) => h("tr", {}, h("td", {}, podAt(each.key)), h("td", {}, reasons(each.reasons) || "–")))));
 }
 
 function decisionTable(decisions: readonly RecordedDecision[], podAt: (key: string) => HTMLElement, nodeAt: (node: string) => HTMLElement): HTMLElement {
@@ -310,7 +314,7 @@ function replayParts(view: ReplayView, found: ReplayResult, chart: TimeChart): H
       h("th", {}, t("recordedThen")), h("th", {}, t("replayed")), h("th", { class: "number" }, t("laterBy")), h("th", {}, t("why")))),
     h("tbody", {}, found.differences.slice(0, LISTED).map((each) => h("tr", {}, h("td", {}, podThen(each)), h("td", {}, each.changes.map((name) => named(`outcome_${name}`)).join(", ")),
       h("td", {}, each.recorded ? `${each.recorded.node} ${when(each.recorded.time)}` : "–"), h("td", {}, each.replayed ? `${each.replayed.node} ${when(each.replayed.time)}` : "–"),
-      h("td", { class: "number" }, each.delay ? seconds(each.delay) : ""), h("td", {}, Object.entries(each.reasons).slice(0, 3).map(([text, nodes]) => `${nodes} ${text}`).join(", "))))))) : h("p", { class: "good" }, `✓ ${t("noDifferences")}`),
+      h("td", { class: "number" }, each.delay ? seconds(each.delay) : ""), h("td", {}, Object.entries(each.reasons).slice(0, 3).map(([text, nodes]) => `${short(nodes)} ${text}`).join(", "))))))) : h("p", { class: "good" }, `✓ ${t("noDifferences")}`),
     found.differencesLeftOut + Math.max(found.differences.length - LISTED, 0) ? h("p", { class: "quiet" }, t("moreLeftOut", found.differencesLeftOut + Math.max(found.differences.length - LISTED, 0))) : h("span"),
     h("div", {}, evictions(`${t("evictions")}, ${t("recordedThen")}`, found.recordedEvictions), evictions(`${t("evictions")}, ${t("replayed")}`, found.evictions)),
   ];
