@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -24,7 +24,7 @@ from koordpolicy.engine.records import fast_init
 from koordpolicy.engine.source import PolicyError
 
 from .faults import ApiFault
-from .list_parser import ListMetadata, ListParser
+from .list_parser import ListedObject, ListMetadata, ListParser
 from .pacing import Backoff
 from .resources import HEADS, ApiResource, HeadMetadata
 from .transport import ApiError, ConnectionFailed, Status, Transport
@@ -78,6 +78,8 @@ class Change:
     deleted: bool = False
     replaced_uid: str | None = None
     """The UID that the object of this name had before, if it was another."""
+    read: Any = None
+    """The result of the informer's `read` for `raw`; None if it was not called, or raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class Informer:
         label_selector: str | None = None, streaming: bool | None = None, backoff: Backoff | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time, absent_s: float = ABSENT_S,
+        read: Callable[[bytes], dict[str, Any]] | None = None,
     ) -> None:
         """`deliver` is called in the loop with the changes in order, and `listed` after the last one of each list, or
         after an answer that the server does not have the kind; they must not block. If one of them raises, that is
@@ -122,6 +125,9 @@ class Informer:
         `namespace` limits it to the objects of one namespace. `streaming` says whether lists are requested as streams
         (WatchList); None for those after a list that broke while it arrived. `absent_s` seconds pass between two
         requests for a kind that the server does not have.
+
+        `read` decodes an object, its identity and `resourceVersion` included, and raises as `Projection.decode` does.
+        It is called with those of plain lists, so that the JSON of each is gone through once.
 
         In JSON a stream costs the server about three times the processor time of a list, which it also encodes object
         by object. But a list must arrive within the server's time limit of a request, and a stream has none.
@@ -141,6 +147,7 @@ class Informer:
         self._clock = clock
         self._now = now
         self._absent_s = absent_s
+        self._read = read or HEADS.decode
         self._known: dict[tuple[str, str], tuple[str, str]] = {}
         """UID and resourceVersion by namespace and name, as delivered."""
         self._unseen: dict[tuple[str, str], tuple[str, str]] = {}
@@ -309,7 +316,7 @@ class Informer:
             raise
 
     async def _page(self, query: dict[str, str]) -> ListMetadata:
-        parser = ListParser()
+        parser = ListParser(self._read)
         begun = False
         try:
             async with aclosing(self._transport.chunks(self._path, query=query)) as chunks:
@@ -343,10 +350,10 @@ class Informer:
         self._heard(version, lists=self.view.lists + 1)
         self._listed()
 
-    def _deliver_listed(self, items: Sequence[msgspec.Raw]) -> None:
+    def _deliver_listed(self, items: Sequence[ListedObject]) -> None:
         changes = []
-        for raw in items:
-            head = self._head(raw)
+        for raw, read in items:
+            head = _head_read(read) or self._head(raw)
             if head is None:
                 continue
             key, version = (head.namespace, head.name), (head.uid, head.resourceVersion)
@@ -355,7 +362,7 @@ class Informer:
             if known != version:
                 self._known[key] = version
                 self._highest = max(self._highest, _number(head.resourceVersion))
-                changes.append(self._changed(head, raw, known))
+                changes.append(self._changed(head, raw, known, read if type(read) is dict else None))
         if changes:
             self._deliver(changes)
 
@@ -370,9 +377,11 @@ class Informer:
             self._deliver(changes)
             await asyncio.sleep(0)
 
-    def _changed(self, head: HeadMetadata, raw: msgspec.Raw, known: tuple[str, str] | None) -> Change:
-        return Change(self._resource.kind, head.namespace, head.name, head.uid, raw,
-                      replaced_uid=known[0] if known is not None and known[0] != head.uid else None)
+    def _changed(
+        self, head: HeadMetadata, raw: msgspec.Raw, known: tuple[str, str] | None, read: dict[str, Any] | None = None,
+    ) -> Change:
+        return Change(self._resource.kind, head.namespace, head.name, head.uid, raw, False,
+                      known[0] if known is not None and known[0] != head.uid else None, read)
 
     async def _stream_list(self) -> None:
         """List by a watch that begins with all objects, and go on with it; falls back to a list if it is refused."""
@@ -384,7 +393,7 @@ class Informer:
             async with aclosing(self._frames(query)) as frames:
                 async for frame, *others in frames:
                     if frame.type in {"ADDED", "MODIFIED"}:
-                        self._deliver_listed([frame.object, *(each.object for each in others)])
+                        self._deliver_listed([ListedObject(each.object, None) for each in (frame, *others)])
                     elif frame.type == "DELETED":
                         self._deliver_deleted(frame)
                     elif _INITIAL_END in (_BOOKMARK.decode(frame.object).metadata.annotations or {}):
@@ -574,3 +583,16 @@ class Informer:
         if why != self.view.fault:
             _LOG.warning("%s cannot be followed, trying again: %s", self._resource.plural, self._advised(error, why))
         self.view = replace(self.view, fault=why)
+
+
+def _head_read(read: Any) -> HeadMetadata | None:
+    """Return the identity of an object that was read; None if it is to be looked for in its JSON."""
+    if type(read) is not dict:
+        return None if read is None else read.metadata
+    metadata = read.get("metadata")
+    if type(metadata) is not dict:
+        return None
+    of = metadata.get
+    head = HeadMetadata(of("name", ""), of("namespace", ""), of("uid", ""), of("resourceVersion", ""))
+    are_texts = type(head.name) is type(head.namespace) is type(head.uid) is type(head.resourceVersion) is str
+    return head if are_texts else None

@@ -7,7 +7,8 @@ interpreter for a second; here no call sees more than one object.
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -30,6 +31,15 @@ class ListMetadata(msgspec.Struct):
     next: str | None = msgspec.field(default=None, name="continue")
 
 
+class ListedObject(NamedTuple):
+    """An object of a list."""
+
+    raw: msgspec.Raw
+    """A copy of its JSON."""
+    read: Any
+    """The result of the parser's `read`; None if it raised."""
+
+
 _State: TypeAlias = Literal["start", "key", "colon", "value", "comma", "item", "between", "end"]
 """The token that is expected next: within the list, and (`item`, `between`) within its `items`."""
 _METADATA: Final = msgspec.json.Decoder(ListMetadata)
@@ -41,7 +51,11 @@ class ListParser:
     Raises `ValueError` (or `RecursionError`) for a text that is not a list of objects.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[bytes], Any] | None = None) -> None:
+        """`read` is called with the JSON of each object, or a text that looks like it, and raises `ValueError` or
+        `RecursionError` if it is no JSON: it is the same work to read an object and to find out where it ends.
+        """
+        self._reads = _RAW.decode if read is None else read
         self.metadata: ListMetadata | None = None
         """The list's metadata, once it was read."""
         self._buffer = b""
@@ -53,12 +67,12 @@ class ListParser:
         self._between = b""
         """The end of an object and the beginning of the next one, if that begins as the first one; empty before."""
 
-    def feed(self, chunk: bytes) -> list[msgspec.Raw]:
-        """Return the objects that are complete with this piece, each a copy of its JSON."""
+    def feed(self, chunk: bytes) -> list[ListedObject]:
+        """Return the objects that are complete with this piece."""
         self._buffer += chunk
         if len(self._buffer) < self._retry_at:
             return []
-        found: list[msgspec.Raw] = []
+        found: list[ListedObject] = []
         place = 0
         while (after := self._step(place, found)) is not None:
             place = after
@@ -69,7 +83,7 @@ class ListParser:
         self._retry_at = 2 * len(self._buffer)
         return found
 
-    def close(self) -> list[msgspec.Raw]:
+    def close(self) -> list[ListedObject]:
         """Return the last objects. Raises `ValueError` if the list is incomplete, or has no metadata."""
         self._retry_at = 0
         found = self.feed(b"")
@@ -77,7 +91,7 @@ class ListParser:
             raise ValueError("the list ends early" if self._state != "end" else "the list has no metadata")
         return found
 
-    def _step(self, place: int, found: list[msgspec.Raw]) -> int | None:
+    def _step(self, place: int, found: list[ListedObject]) -> int | None:
         """Read one token or value at a place; return the place after it, or None if more text is needed."""
         buffer = self._buffer
         while place < len(buffer) and buffer[place] in _SPACE:
@@ -137,7 +151,7 @@ class ListParser:
         self._state = "comma"
         return end
 
-    def _read_alike(self, place: int, found: list[msgspec.Raw]) -> int | None:
+    def _read_alike(self, place: int, found: list[ListedObject]) -> int | None:
         """Read the objects that are followed by one that begins as the first of the list did; return the place of the
         next, None if there were none.
 
@@ -146,23 +160,28 @@ class ListParser:
         """
         if not self._between:
             return None
-        began, buffer = place, self._buffer
+        began, buffer, read = place, self._buffer, self._reads
         while (end := buffer.find(self._between, place)) >= 0:
             text = buffer[place:end + 1]
             try:
-                found.append(_RAW.decode(text))
-            except (msgspec.DecodeError, RecursionError):
+                found.append(ListedObject(msgspec.Raw(text), read(text)))
+            except (ValueError, RecursionError):
                 break
             place = end + 2
         return place if place > began else None
 
-    def _read_item(self, place: int, char: bytes, found: list[msgspec.Raw]) -> int | None:
+    def _read_item(self, place: int, char: bytes, found: list[ListedObject]) -> int | None:
         if char != b"{":
             raise ValueError("an item of the list is not an object")
         end = self._end_of_value(place)
         if end is None:
             return None
-        found.append(msgspec.Raw(self._buffer[place:end]))
+        text = self._buffer[place:end]
+        try:
+            read = self._reads(text)
+        except (ValueError, RecursionError):
+            read = None
+        found.append(ListedObject(msgspec.Raw(text), read))
         self._between = self._between or b"}," + self._buffer[place:min(end, place + _ALIKE)]
         self._state = "between"
         self._empty = False

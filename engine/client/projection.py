@@ -26,6 +26,10 @@ _MOST_TYPES: Final = 128
 _UNION: Final[Any] = Union
 _LIST: Final[Any] = list
 _SCALARS: Final = (str, int, float, bool, None)
+_Plan: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""The work that is left with the fields of each section after decoding: none (None), to share a text (`_TEXT`), or
+the check, and the parts that passed it by their JSON.
+"""
 _Tree: TypeAlias = dict[str, "_Tree | None"]
 """The fields below a field; None for all."""
 
@@ -52,9 +56,14 @@ class Projection:
             item["metadata"].pop("managedFields", None)
         return item
 
-    def decode_but_parts(self, raw: msgspec.Raw | bytes) -> dict[str, Any]:
-        """Return the result of `decode`, but with some fields that many objects share as `msgspec.Raw`."""
-        return self.decode(raw) if self.fields is None else _decoder_but_parts(self.fields)(raw)
+    def decode_but_parts(self, raw: msgspec.Raw | bytes, kind: str) -> dict[str, Any]:
+        """Return the result of `decode` for an object of a kind, but with some fields that many objects share as
+        `msgspec.Raw`.
+
+        Raises `ValueError` also if a field of `metadata`, `spec` and so on that is declared as a string or a boolean is
+        neither that nor null.
+        """
+        return self.decode(raw) if self.fields is None else _decoder_but_parts(self.fields, kind)(raw)
 
     def covers(self, other: Projection) -> bool:
         """Return whether this one has all fields of another."""
@@ -85,24 +94,72 @@ class PartPool:
         self._read: dict[Callable[[Any], None] | None, dict[bytes, Any]] = {}
         """By the check of a field, the parts that passed it by their JSON: of other kinds it may be another one."""
         self._texts = 0
+        self._plans: dict[str, _Plan] = {}
+        """By kind."""
 
-    def decode(self, raw: msgspec.Raw | bytes, projection: Projection, kind: str) -> tuple[dict[str, Any], bool]:
+    def decode(
+        self, raw: msgspec.Raw | bytes, projection: Projection, kind: str, read: dict[str, Any] | None = None,
+    ) -> tuple[dict[str, Any], bool]:
         """Return the fields of a projection of an object, with shared parts, and whether it passes `check_object`.
 
-        A part that others have too is decoded and checked once. Raises as `Projection.decode`.
+        A part that others have too is decoded and checked once. `read` is what `decode_but_parts` has returned, if it
+        was called. Raises as `Projection.decode`.
         """
-        check, sections = checks_of_parts(kind)
+        if projection.fields is None:
+            return self._whole(projection.decode(raw) if read is None else read, kind)
         try:
-            item = projection.decode_but_parts(raw)
-            is_sound = self._share(item, sections)
+            item = _decoder_but_parts(projection.fields, kind)(raw) if read is None else read
+            return item, self._complete(item, kind)
         except (ValueError, RecursionError):
             return projection.decode(raw), False  # which raises with the place in the whole object
-        if is_sound:
-            try:
-                check({name: each for name, each in item.items() if type(each) is not dict or name not in sections})
-            except ValueError:
-                is_sound = False
-        return item, is_sound
+
+    def _whole(self, item: dict[str, Any], kind: str) -> tuple[dict[str, Any], bool]:
+        is_sound = self._share(item, checks_of_parts(kind)[1])
+        return item, is_sound and _passes_but_sections(item, kind)
+
+    def _plan_of(self, kind: str) -> _Plan:
+        known = self._plans.get(kind)
+        if known is None:
+            known = self._plans[kind] = _plan(kind, self._read)
+        return known
+
+    def _complete(self, item: dict[str, Any], kind: str) -> bool:
+        """Complete an object of which `decode_but_parts` has left fields; return whether it passes `check_object`."""
+        self._bound_memory()
+        passed, plan, are_sections = True, self._plan_of(kind), True
+        known_text = self._parts.setdefault
+        other = None, self._read.setdefault(None, {})
+        for title, section in item.items():
+            if type(section) is not dict:
+                are_sections = are_sections and title in _OF_EACH and type(section) is str and section.isascii()
+                continue
+            checked = plan.get(title)
+            are_sections = are_sections and checked is not None
+            left = (checked or _NO_CHECKS).get
+            for name, value in section.items():
+                todo = left(name, other)
+                if todo is None or value is None:
+                    continue
+                if todo is _TEXT:
+                    section[name] = known_text(value, value)
+                    continue
+                check, parts = todo
+                if type(value) is msgspec.Raw:
+                    text = bytes(value)
+                    known = parts.get(text)
+                    if known is not None:
+                        section[name] = known
+                        continue
+                    part, is_sound = self._share_field(name, _ANY(text), check)
+                    section[name] = part
+                    passed = passed and is_sound
+                    if is_sound and part is not None and len(text) <= _LONGEST_TEXT:
+                        parts[text] = part
+                        self._texts += 1
+                else:
+                    section[name], is_sound = self._share_field(name, value, check)
+                    passed = passed and is_sound
+        return passed and (are_sections or _passes_but_sections(item, kind))
 
     def share(self, item: dict[str, Any]) -> dict[str, Any]:
         """Return the object; fields of its `metadata`, `spec` and so on are replaced by equal ones that are known."""
@@ -111,49 +168,36 @@ class PartPool:
 
     def _share(self, item: dict[str, Any], sections: Mapping[str, Mapping[str, FieldCheck]]) -> bool:
         """Replace the parts of an object by equal ones that are known; return whether they pass their checks."""
+        self._bound_memory()
+        passed = True
+        for title, section in item.items():
+            if type(section) is dict:
+                check_of = sections.get(title, _NO_CHECKS).get
+                for name, value in section.items():
+                    section[name], is_sound = self._share_field(name, value, check_of(name))
+                    passed = passed and is_sound
+        return passed
+
+    def _bound_memory(self) -> None:
         if len(self._parts) > self._most or self._texts > self._most:
             self._parts.clear()
             self._sound.clear()
-            self._read.clear()
+            for parts in self._read.values():
+                parts.clear()
             self._texts = 0
-        passed = True
-        known_part = self._parts.setdefault
-        for title, section in item.items():
-            if type(section) is not dict:
-                continue
-            check_of = sections.get(title, _NO_CHECKS).get
-            for name, value in section.items():
-                check = check_of(name)
-                of = type(value)
-                if of is str:
-                    if name not in _UNIQUE:
-                        section[name] = known_part(value, value)
-                    if check is None or (check[0] is str and value.isascii()) or self._passes(check, None, value):
-                        continue
-                    passed = False
-                elif of is msgspec.Raw:
-                    text, reader = bytes(value), None if check is None else check[1]
-                    of_field = self._read.get(reader)
-                    if of_field is None:
-                        of_field = self._read[reader] = {}
-                    known = of_field.get(text)
-                    if known is not None:
-                        section[name] = known
-                        continue
-                    part, is_sound = self._shared(_ANY(text), check)
-                    section[name] = part
-                    passed = passed and is_sound
-                    if is_sound and part is not None and len(text) <= _LONGEST_TEXT:
-                        of_field[text] = part
-                        self._texts += 1
-                elif of is not dict and (of is not list or name in _OWN):
-                    if of is list:
-                        _share_texts(value, self._parts)
-                    passed = (value is None or check is None or self._passes(check, None, value)) and passed
-                else:
-                    section[name], is_sound = self._shared(value, check)
-                    passed = passed and is_sound
-        return passed
+
+    def _share_field(self, name: str, value: Any, check: FieldCheck | None) -> tuple[Any, bool]:
+        """Return the value of a field, or an equal one that is known, and whether it passes its check."""
+        of = type(value)
+        if of is dict or (of is list and not _is_own(name, value)):
+            return self._shared(value, check)
+        if of is str:
+            if name not in _UNIQUE:
+                value = self._parts.setdefault(value, value)
+            return value, check is None or (check[0] is str and value.isascii()) or self._passes(check, None, value)
+        if of is list:
+            _share_texts(value, self._parts)
+        return value, value is None or check is None or self._passes(check, None, value)
 
     def _shared(self, value: Any, check: FieldCheck | None) -> tuple[Any, bool]:
         """Return a part, or an equal one that is known, and whether it passes its check."""
@@ -187,14 +231,26 @@ def _share_texts(value: dict[str, Any] | list[Any], parts: dict[int | str, Any])
     for each in value if type(value) is list else (value,):
         if type(each) is dict:
             for name, text in each.items():
-                if type(text) is str:
+                if type(text) is str and name not in _UNIQUE:
                     each[name] = parts.setdefault(text, text)
 
 
 _NO_CHECKS: Final[Mapping[str, Any]] = MappingProxyType({})
-_UNIQUE: Final = frozenset({"name", "uid", "resourceVersion"})
-_OWN: Final = frozenset({"conditions"})
-"""Fields of which no two objects have equal ones, as they hold times; only texts in them are shared."""
+_UNIQUE: Final = frozenset({"creationTimestamp", "name", "resourceVersion", "startTime", "uid"})
+"""Strings of which hardly two objects have equal ones."""
+_TIME: Final = "lastTransitionTime"
+_VOLUMES: Final = "volumes"
+
+
+def _is_own(name: str, value: list[Any]) -> bool:
+    """Return whether a list is hardly the same in two objects: only texts in it are shared then.
+
+    Such are conditions with their times, and volumes: the API server adds one with a name of its own to each pod.
+    """
+    first = value[0] if value else None
+    return name == _VOLUMES or (type(first) is dict and _TIME in first)
+
+
 _WITHOUT_REFERENCES: Final = 2
 """The version of the marshal format in which equal data are equal bytes, whichever parts of them are one object."""
 _WHOLE: Final[Callable[[msgspec.Raw | bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
@@ -209,9 +265,52 @@ _LONGEST_TEXT: Final = 2_048
 """Bytes of JSON that are remembered of a part."""
 
 
+_TEXT: Final = object()
+
+
+def _plan(kind: str, read: dict[Callable[[Any], None] | None, dict[bytes, Any]]) -> _Plan:
+    def left(name: str, check: FieldCheck) -> Any:
+        if check[0] is str:
+            return None if name in _UNIQUE else _TEXT
+        return None if check[0] is bool else (check, read.setdefault(check[1], {}))
+
+    return {title: {name: left(name, check) for name, check in checks.items()}
+            for title, checks in checks_of_parts(kind)[1].items()}
+
+
+_OF_EACH: Final = frozenset({"apiVersion", "kind"})
+
+
+def _passes_but_sections(item: Mapping[str, Any], kind: str) -> bool:
+    """Return whether an object passes `check_object`, apart from the fields of its sections."""
+    check, sections = checks_of_parts(kind)
+    try:
+        check({name: each for name, each in item.items() if type(each) is not dict or name not in sections})
+    except ValueError:
+        return False
+    return True
+
+
 @functools.lru_cache(maxsize=_MOST_TYPES)
-def _decoder_but_parts(fields: frozenset[FieldPath]) -> Callable[[msgspec.Raw | bytes], dict[str, Any]]:
-    return msgspec.json.Decoder(_object_type(_tree(fields), 2)).decode
+def _decoder_but_parts(fields: frozenset[FieldPath], kind: str) -> Callable[[msgspec.Raw | bytes], dict[str, Any]]:
+    """Return a decoder that refuses what is neither null nor of its type where a string or a boolean is declared, and
+    leaves repeated fields of sections JSON.
+    """
+    checks = checks_of_parts(kind)[1]
+
+    def section(title: str, below: _Tree | None) -> Any:
+        if below is None or title not in checks:
+            return _field_type(below)
+        inner = _typed({name: _part_type(name, each, checks[title].get(name)) for name, each in below.items()})
+        return _UNION[(inner, _LIST[_UNION[(_object_type(below), *_SCALARS)]], *_SCALARS)]
+
+    return msgspec.json.Decoder(_typed({name: section(name, each) for name, each in _tree(fields).items()})).decode
+
+
+def _part_type(name: str, below: _Tree | None, check: FieldCheck | None) -> Any:
+    if check is not None and check[0] is not None:
+        return _UNION[(check[0], None)]
+    return msgspec.Raw if below is None and name in _REPEATED else _field_type(below)
 
 
 @functools.lru_cache(maxsize=_MOST_TYPES)
@@ -233,20 +332,19 @@ def _tree(fields: frozenset[FieldPath]) -> _Tree:
     return root
 
 
-def _object_type(tree: Mapping[str, _Tree | None], raw_at: int = 0) -> Any:
-    """Return the type of an object with these fields, none of which must be present.
+def _object_type(tree: Mapping[str, _Tree | None]) -> Any:
+    """Return the type of an object with these fields, none of which must be present."""
+    return _typed({name: _field_type(below) for name, below in tree.items()})
 
-    The values of repeated fields stay JSON `raw_at` this level: 1 for those of this object, 0 for none.
-    """
+
+def _typed(fields: Mapping[str, Any]) -> Any:
     # A TypedDict is decoded into a plain dict, and keys that it does not declare are skipped.
-    fields = {name: msgspec.Raw if raw_at == 1 and below is None and name in _REPEATED else _field_type(below, raw_at)
-              for name, below in tree.items()}
     return TypedDict("Projected", fields, total=False)  # type: ignore[operator]
 
 
-def _field_type(below: _Tree | None, raw_at: int) -> Any:
+def _field_type(below: _Tree | None) -> Any:
     if below is None:
         return Any
     # The JSON decides whether it is an object, a list of objects, or of another type, which validation reports later.
-    inner = _object_type(below, max(raw_at - 1, 0))
-    return _UNION[(inner, _LIST[_UNION[(_object_type(below), *_SCALARS)]], *_SCALARS)]
+    inner = _object_type(below)
+    return _UNION[(inner, _LIST[_UNION[(inner, *_SCALARS)]], *_SCALARS)]

@@ -267,7 +267,7 @@ def pod_status_patch(
         if condition.observed_generation is not None:
             desired["observedGeneration"] = condition.observed_generation
         if any(before.get(key) != value for key, value in desired.items()):
-            if before.get("status") != condition.status or not before.get("lastTransitionTime"):
+            if before.get("status") != condition.status:
                 desired["lastTransitionTime"] = rfc3339(now)
             patch["conditions"] = [desired]
     if nominated_node is not None and nominated_node != (current.get("nominatedNodeName") or ""):

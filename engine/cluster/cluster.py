@@ -158,7 +158,7 @@ class Cluster(ClusterState):
                 still in the cluster.
         """
         try:
-            key = _key_of(item)
+            key = (_key_of_pod(item) if is_sound and item["kind"] == "Pod" else "") or _key_of(item)
         except ValueError as error:
             raise PolicyError([_problem(item, error)]) from None
         kind = item["kind"]
@@ -432,6 +432,13 @@ class Cluster(ClusterState):
 def _may_be_one(known: PodInfo, other: PodInfo) -> bool:
     """Return whether two pods of one key may be the same: a controller may reuse a deleted pod's name."""
     return not known.uid or not other.uid or known.uid == other.uid
+
+
+def _key_of_pod(item: Mapping[str, Any]) -> str:
+    """Return `_key_of` a pod that passes `check_object`; an empty string if it may be a fault."""
+    metadata = item.get("metadata") or {}
+    key = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '/'}"
+    return key if key.count("/") == 1 else ""
 
 
 def _key_of(item: Mapping[str, Any]) -> str:

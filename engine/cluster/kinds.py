@@ -85,6 +85,16 @@ def _spelled_out(path: str) -> list[str]:
     return [found for each in inside.split(",") for found in _spelled_out(f"{start}{each.strip()}{end}")]
 
 
+_WHOLE: Final = (Read("Node"), Read("Pod"))
+
+
+def with_whole(reads: Iterable[Read]) -> tuple[Read, ...]:
+    """Return the reads of a plugin, with whole nodes and pods unless it names these kinds."""
+    given = tuple(reads)
+    named = {read.kind for read in given}
+    return (*given, *(whole for whole in _WHOLE if whole.kind not in named))
+
+
 NOT_LISTED: Final = "objects-not-listed"
 """The code of the problem of policies that read objects which are not there yet; they are tried again."""
 IDENTITY: Final = field_paths("apiVersion", "kind", "metadata.{name,namespace,uid,resourceVersion}")
@@ -100,7 +110,9 @@ CLUSTER_READS: Final = (
         "spec.{affinity,hostNetwork,nodeName,nodeSelector,overhead,preemptionPolicy,priority,priorityClassName}",
         "spec.{resources,schedulerName,schedulingGates,tolerations,topologySpreadConstraints}",
         "spec.containers.{name,resources,restartPolicy}", "spec.initContainers.{name,resources,restartPolicy}",
-        "status.{allocatedResources,conditions,nominatedNodeName,phase,qosClass,resources,startTime}",
+        "status.{allocatedResources,nominatedNodeName,phase,qosClass,resources,startTime}",
+        # Without their times, which no two pods share, the conditions of most running pods are equal.
+        "status.conditions.{message,observedGeneration,reason,status,type}",
         f"status.containerStatuses.{_RESOURCES}", f"status.initContainerStatuses.{_RESOURCES}",
     )),
     Read("NodeMetric", fields=field_paths(
@@ -111,6 +123,8 @@ CLUSTER_READS: Final = (
 
 A NodeMetric's count only if some plugin reads that kind.
 """
+_WITH_MEASUREMENTS: Final = (Read("Pod", fields=field_paths("status.conditions.lastTransitionTime")),)
+"""The fields that are read besides if some plugin reads NodeMetrics: which of them know of a pod."""
 
 
 def fields_read(reads: Iterable[Read]) -> dict[str, frozenset[FieldPath] | None]:
@@ -123,7 +137,7 @@ def fields_read(reads: Iterable[Read]) -> dict[str, frozenset[FieldPath] | None]
     for read in reads:
         known = found.get(read.kind, frozenset[FieldPath]())
         found[read.kind] = None if known is None or read.fields is None else known | read.fields
-    for own in CLUSTER_READS:
+    for own in (*CLUSTER_READS, *(_WITH_MEASUREMENTS if "NodeMetric" in found else ())):
         known = found.get(own.kind)
         if known is not None and own.fields is not None:
             found[own.kind] = known | own.fields

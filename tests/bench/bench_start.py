@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.client.informer import HEADS
 from koordpolicy.engine.client.list_parser import ListParser
 from koordpolicy.engine.client.projection import PartPool, Projection
 from koordpolicy.engine.client.resources import BY_KIND
@@ -63,14 +62,12 @@ def main() -> Iterator[Figure]:
 
 def _turn(text: bytes, projection: Projection) -> dict[str, float]:
     cluster, pool, resource = Cluster(nodes(_NODES)), PartPool(), BY_KIND["Pod"]
-    parser = ListParser()
+    parser = ListParser(lambda text: projection.decode_but_parts(text, "Pod"))
 
     def split() -> list[Any]:
         found = []
         for start in range(0, len(text), _PIECE):
-            for raw in parser.feed(text[start : start + _PIECE]):
-                HEADS.decode(raw)
-                found.append(raw)
+            found += parser.feed(text[start : start + _PIECE])
         return found + parser.close()
 
     took: dict[str, float] = {}
@@ -78,8 +75,8 @@ def _turn(text: bytes, projection: Projection) -> dict[str, float]:
 
     def decoded() -> list[tuple[dict[str, Any], bool]]:
         found = []
-        for raw in raws:
-            item, is_sound = pool.decode(raw, projection, "Pod")
+        for raw, read in raws:
+            item, is_sound = pool.decode(raw, projection, "Pod", read)
             item["apiVersion"], item["kind"] = resource.api_version, resource.kind
             found.append((item, is_sound))
         return found

@@ -136,8 +136,8 @@ class Kubelet:
                     size += len(chunk)
                     if size > _LARGEST:
                         raise KubeletError(f"its list of pods is longer than {_LARGEST >> 20} MiB")
-                    found += parser.feed(chunk)
-            found += parser.close()
+                    found += [each.raw for each in parser.feed(chunk)]
+            found += [each.raw for each in parser.close()]
         except TimeoutError:
             raise KubeletError(self._late()) from None
         except (ValueError, RecursionError) as error:

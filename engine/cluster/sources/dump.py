@@ -10,7 +10,7 @@ from typing import IO, Final
 import msgspec
 
 from koordpolicy.engine.client.faults import of_status
-from koordpolicy.engine.client.list_parser import ListMetadata, ListParser
+from koordpolicy.engine.client.list_parser import ListedObject, ListMetadata, ListParser
 from koordpolicy.engine.client.resources import BY_KIND, HEADS, ApiResource
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 from koordpolicy.engine.source import PolicyError, Problem
@@ -122,8 +122,8 @@ class _Kind:
         assert parser.metadata is not None
         return parser.metadata
 
-    def _add(self, items: Iterable[msgspec.Raw]) -> None:
-        for raw in items:
+    def _add(self, items: Iterable[ListedObject]) -> None:
+        for raw, _ in items:
             try:
                 item = msgspec.json.decode(raw, type=dict)
                 content = msgspec.json.encode(

@@ -20,9 +20,9 @@ ITEMS = st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=4), max_siz
 
 def parsed(pieces: list[bytes]) -> tuple[list[Any], str, str | None]:
     parser = ListParser()
-    found = [raw for piece in pieces for raw in parser.feed(piece)] + parser.close()
+    found = [each for piece in pieces for each in parser.feed(piece)] + parser.close()
     assert parser.metadata is not None
-    return [msgspec.json.decode(raw) for raw in found], parser.metadata.resourceVersion, parser.metadata.next
+    return [msgspec.json.decode(each.raw) for each in found], parser.metadata.resourceVersion, parser.metadata.next
 
 
 @given(ITEMS, st.permutations(["kind", "apiVersion", "metadata", "items", "more"]), JSON, st.sampled_from([None, 1, 2]),

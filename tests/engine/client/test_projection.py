@@ -118,9 +118,12 @@ def test_sharing_changes_no_object_and_types_stay_distinct(items: list[Any], mos
 _OF_PODS = frozenset({
     ("kind",), ("metadata", "name"), ("metadata", "labels"), ("metadata", "ownerReferences"),
     ("metadata", "creationTimestamp"), ("spec", "nodeName"), ("spec", "tolerations"), ("spec", "containers", "name"),
-    ("spec", "containers", "resources"), ("spec", "priority"), ("status", "conditions"),
+    ("spec", "containers", "resources"), ("spec", "volumes", "name"), ("spec", "priority"), ("status", "conditions"),
 })
 _ODD = st.sampled_from([None, 5, "text", [], {}, [5], [{}], {"a": 5}, {"a": "é"}, "\ud800", {"a": "\ud800"}])
+
+
+_TIMES = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "later", "", None, 5, "1900-01-01T00:00:00.000000Z")
 
 
 def _mostly(*good: Any) -> Any:
@@ -136,18 +139,20 @@ _PODS = st.fixed_dictionaries({
     }),
 }, optional={
     "spec": st.fixed_dictionaries({}, optional={
-        "nodeName": _mostly("n"), "priority": _mostly(7), "tolerations": _mostly([{"operator": "Exists"}]),
+        "nodeName": _mostly("n", "m", 'a"b', "a\\b", "é", "\n"), "priority": _mostly(7),
+        "tolerations": _mostly([{"operator": "Exists"}], [{"nodeName": "n"}], [{'"nodeName': "n"}]),
+        "volumes": _mostly([{"name": "kube-api-access-1"}], [{"name": "kube-api-access-2"}, {"name": "data"}]),
         "containers": _mostly([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
                               [{"name": "c", "resources": {"requests": {"cpu": "-1"}}}]),
     }) | _ODD,
     "status": st.fixed_dictionaries({}, optional={
-        "conditions": _mostly([{"type": "Ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-                              [{"type": "Ready", "lastTransitionTime": "later"}]),
+        "conditions": _mostly(*([{"type": "Ready", "lastTransitionTime": each}, {"lastTransitionTime": other}]
+                                for each in _TIMES for other in _TIMES)),
     }) | _ODD,
 })
 
 
-@given(st.lists(_PODS, max_size=8), st.sampled_from(["Pod", "Unheard"]), st.integers(0, 40))
+@given(st.lists(_PODS, max_size=12), st.sampled_from(["Pod", "Unheard"]), st.integers(0, 40))
 def test_a_pool_decodes_what_a_projection_does_and_knows_what_is_malformed(items: list[Any], kind: str, most: int):
     def is_sound(item: Any) -> bool:
         try:
@@ -158,7 +163,7 @@ def test_a_pool_decodes_what_a_projection_does_and_knows_what_is_malformed(items
 
     pool, projection = PartPool(most), Projection(_OF_PODS)
     for item in items:
-        raw = json.dumps(item).encode()
+        raw = json.dumps(item, separators=(",", ":")).encode()
         try:
             whole = projection.decode(raw)
         except ValueError as error:
@@ -184,3 +189,22 @@ def test_parts_of_equal_json_are_decoded_once():
     (one, _), (two, _) = (pool.decode(raw(name), projection, "Pod") for name in ("1", "2"))
     assert one["metadata"]["labels"] is two["metadata"]["labels"]
     assert one["spec"]["tolerations"] is two["spec"]["tolerations"]
+
+
+def test_conditions_without_times_become_one():
+    def raw(second: int) -> bytes:
+        return json.dumps({"metadata": {"name": "a"}, "status": {"conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": f"2026-01-01T00:00:0{second}Z"}]}}).encode()
+
+    pool, projection = PartPool(), Projection(frozenset({
+        ("metadata", "name"), ("status", "conditions", "type"), ("status", "conditions", "status")}))
+    (one, _), (two, _) = (pool.decode(raw(second), projection, "Pod") for second in (1, 2))
+    assert one["status"]["conditions"] is two["status"]["conditions"]
+    assert one["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
+
+
+def test_a_string_that_is_none_is_refused_before_parts_are_looked_at():
+    projection = Projection(_OF_PODS)
+    assert projection.decode_but_parts(b'{"spec":{"nodeName":null}}', "Pod") == {"spec": {"nodeName": None}}
+    with pytest.raises(ValueError, match=r"Expected `str \| null`, got `int` - at `\$.spec.nodeName`"):
+        projection.decode_but_parts(b'{"spec":{"nodeName":5}}', "Pod")

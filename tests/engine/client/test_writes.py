@@ -202,6 +202,8 @@ def test_l27_a_status_that_is_so_already_is_not_written():
     (PodCondition("PodScheduled", "False", "Unschedulable", "0/2 nodes are available", 4), None, {"conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available",
          "observedGeneration": 4}]}),
+    (PodCondition("Ready", "False", "Waits", "m"), None, {"conditions": [
+        {"type": "Ready", "status": "False", "reason": "Waits", "message": "m"}]}),
     (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "m"), None, {"conditions": [
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "m",
          "lastTransitionTime": "1970-01-01T00:00:07Z"}]}),
