@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
+from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read, with_whole
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.handle import Client, Handle
 from koordpolicy.engine.framework.instances import Instances
@@ -117,5 +117,6 @@ class ProfileActivator:
 
 def reads_of(*made: tuple[DeschedulerProfile, ...], others: Iterable[Read] = ()) -> FieldSets:
     """Return the fields of each kind that the plugins of these profiles, evictions and `others` read."""
-    reads = [read for profiles in made for profile in profiles for plugin in profile.plugins for read in plugin.reads]
+    reads = [read for profiles in made for profile in profiles for plugin in profile.plugins
+             for read in with_whole(plugin.reads)]
     return fields_read([*reads, *OWN_READS, *others])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.cluster.kinds import Read, with_whole
 from koordpolicy.engine.framework.border import describe, must_be_survived, text_of
 from koordpolicy.engine.framework.discovery import FRAMEWORKS, PROTOCOLS, methods_of
 from koordpolicy.engine.framework.instances import Adoption
@@ -37,7 +37,6 @@ from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 from .rowwise import RowwiseFilter, RowwiseScore, has
 
 EVERYTHING: Final = "*"
-_WHOLE: Final = (Read("Node"), Read("Pod"))
 _MOST_SHAPES: Final = 2_048
 _MOST_SKIPPED: Final = 64
 POINTS: Final = FRAMEWORKS[Framework.SCHEDULER]
@@ -260,11 +259,7 @@ def reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[Read, 
 
 def full_reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[Read, ...]]:
     """Return `reads_of` of all active plugins, with whole nodes and pods for plugins that do not name these kinds."""
-    found = {}
-    for _, plugin in _chosen(spec, registry, []):
-        named = {read.kind for read in plugin.reads}
-        found[plugin.name] = (*plugin.reads, *(whole for whole in _WHOLE if whole.kind not in named))
-    return found
+    return {plugin.name: with_whole(plugin.reads) for _, plugin in _chosen(spec, registry, [])}
 
 
 def all_reads_of(specs: Iterable[ProfileSpec], *registries: Registry) -> list[Read]:

@@ -112,6 +112,12 @@ def test_what_is_checked_is_made_apart_and_raises():
         scene.activator.check(scene.live.registry, dry)).keys()
 
 
+def test_a_plugin_that_names_no_fields_gets_whole_nodes_and_pods():
+    scene = Scene()
+    reads = reads_of(scene.activator.check(scene.live.registry, scene.configuration))
+    assert (reads["Node"], reads["Pod"]) == (None, None)
+
+
 def test_what_is_checked_is_closed_also_if_it_cannot_be_made():
     scene = Scene()
     MADE.clear()
