@@ -8,6 +8,7 @@ which is its average and every percentile.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -95,13 +96,18 @@ class _SnapshotRecording(MetricsRecording):
             return count  # reported by its reader
         if listed:
             return len(listed)
-        detail = [{"id": number, "core": number, "socket": 0, "node": 0} for number in range(count)]
         metadata: dict[str, Any] = dict((known or {}).get("metadata") or {"name": node})
         metadata["annotations"] = {
-            **(metadata.get("annotations") or {}), CPU_TOPOLOGY_ANNOTATION: json.dumps({"detail": detail}),
+            **(metadata.get("annotations") or {}), CPU_TOPOLOGY_ANNOTATION: _plain_topology(count),
         }
         self.objects[_TOPOLOGY, node] = {**(known or {}), "kind": _TOPOLOGY, "metadata": metadata}
         return count
+
+
+@functools.cache
+def _plain_topology(count: int) -> str:
+    """Return the annotation of so many single-threaded cores of one socket."""
+    return json.dumps({"detail": [{"id": number, "core": number, "socket": 0, "node": 0} for number in range(count)]})
 
 
 def qos_rounds(

@@ -6,6 +6,7 @@ in the order in which they must be made. The formulas are Koordinator's (cpu_sup
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -155,7 +156,13 @@ def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ..
 
     Raises `EvaluationError` if it is malformed.
     """
-    detail = read_annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION).get("detail") or ()
+    return _processors_of(_annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION))
+
+
+@functools.lru_cache(maxsize=64)
+def _processors_of(text: str) -> tuple[Processor, ...]:
+    """Return the processors in the text of an annotation: the same in every round, and on all nodes of a kind."""
+    detail = _parsed(CPU_TOPOLOGY_ANNOTATION, text).get("detail") or ()
     try:
         rows = [[each[key] for key in ("id", "core", "socket", "node")] for each in detail]
         if all(type(number) is int and number >= 0 for row in rows for number in row):
@@ -199,7 +206,14 @@ def best_effort_quota(files: Mapping[str, str]) -> int:
 
 def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return the JSON object in an annotation, empty without one; raise `EvaluationError` if it holds another value."""
-    text = ((owner.get("metadata") or {}).get("annotations") or {}).get(key)
+    return _parsed(key, _annotation(owner, key))
+
+
+def _annotation(owner: Mapping[str, Any], key: str) -> str:
+    return ((owner.get("metadata") or {}).get("annotations") or {}).get(key) or ""
+
+
+def _parsed(key: str, text: str) -> Mapping[str, Any]:
     if not text:
         return {}
     try:
