@@ -40,6 +40,8 @@ SCREENSHOTS = os.environ.get("KOORD_POLICY_SCREENSHOTS")
 SLOW = os.environ.get("KOORD_POLICY_SLOW_BROWSER")
 PATIENCE_MS = 240_000 if SLOW else 60_000
 MARKUP = '"><img src=x onerror=alert(1)><svg onload=alert(2)>'
+LOOKS = (("light", 1360, "en-US"), ("dark", 1360, "zh-CN"), ("light", 420, "zh-CN"), ("dark", 420, "en-US"))
+"""Theme, width and language of views: each language meets both themes and both widths."""
 _AXE = ROOT / "build" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 _LATE = """
     const [fetched, seed] = [window.fetch, SEED];
@@ -74,7 +76,7 @@ def launched() -> Iterator[Browser]:
 @contextmanager
 def watched(browser: Browser, *, permitted: str = "$^", **options: Any) -> Iterator[Page]:
     """A page of a new context; nothing but what is permitted may be in its console."""
-    context: BrowserContext = browser.new_context(locale="en-US", **options)
+    context: BrowserContext = browser.new_context(**{"locale": "en-US", **options})
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     if SLOW:

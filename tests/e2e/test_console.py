@@ -23,6 +23,7 @@ from koordpolicy.engine.source import Source
 from tests.ports import reserved_port
 
 from .browsing import (
+    LOOKS,
     MARKS,
     MARKUP,
     ROOT,
@@ -63,17 +64,19 @@ def painted(page: Page, expression: str) -> None:
     expect(page.locator("main canvas[data-painted]").first).to_have_attribute("data-painted", expression)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1360, 420])
-def test_each_view_is_complete_accessible_and_within_the_window(browser, console, theme: str, width: int):
-    with watched(browser, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
+@pytest.mark.parametrize(("theme", "width", "language"), LOOKS)
+def test_each_view_is_complete_accessible_and_within_the_window(
+    browser, console, theme: str, width: int, language: str,
+):
+    with watched(browser, locale=language, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
         faults = []
         for name, address in VIEWS.items():
             shown(page, f"{console}/{address}")
             if name == "playground":
                 page.wait_for_selector("[data-checked]")
             pictured(page, f"{name}-{theme}-{width}")
-            assert page.evaluate("document.documentElement.dataset.theme") == theme
+            assert page.evaluate("[document.documentElement.dataset.theme, document.documentElement.lang]") == [
+                theme, {"en-US": "en"}.get(language, language)]
             assert wider(page) <= 0, name
             faults += [(name, *fault) for fault in faults_of(page)]
         assert faults == []

@@ -32,6 +32,7 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.source import Source
 
 from .browsing import (
+    LOOKS,
     MARKS,
     MARKUP,
     ROOT,
@@ -78,19 +79,20 @@ def complete(page: Page, address: str) -> None:
     """Open a view with a chart, and wait until it is that of all that was recorded."""
     shown(page, address)
     page.wait_for_selector(".timechart canvas[data-painted]")
-    expect(page.locator("main [role=status]", has_text="being read")).to_have_count(0)
+    expect(page.locator("main [role=status]", has_text=re.compile("being read|读取"))).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1360, 420])
-def test_time_and_node_are_complete_accessible_and_within_the_window(browser, console, theme: str, width: int):
-    with watched(browser, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
+@pytest.mark.parametrize(("theme", "width", "language"), LOOKS)
+def test_time_and_node_are_complete_accessible_and_within_the_window(
+    browser, console, theme: str, width: int, language: str,
+):
+    with watched(browser, locale=language, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
         faults = []
         for name, address in (("time", "#/time?at=2026-11-02T09:40:00Z"), ("node-time", "#/node-time?name=worker-1"),
                               ("pod-then", "#/pod?key=shop/web-201&at=2026-11-02T09:40:00Z")):
             (shown if name == "pod-then" else complete)(page, f"{console}/{address}")
             if name == "time":
-                page.get_by_role("button", name="Replay", exact=True).click()
+                page.locator("#replay button.primary").click()
                 page.wait_for_selector(".compared")
             pictured(page, f"{name}-{theme}-{width}", full_page=True)
             assert wider(page) <= 0, name

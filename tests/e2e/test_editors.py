@@ -74,7 +74,7 @@ def test_neovim_shows_findings_and_types(tmp_path: Path):
 
 
 PATIENCE_MS = 240_000
-CODE_SERVER, NPM = shutil.which("code-server"), shutil.which("npm")
+CODE_SERVER, NPM = shutil.which("code-server") or "", shutil.which("npm") or ""
 WITH_VARIABLE = """\
 apiVersion: policy.koordinator.sh/v1alpha2
 kind: SchedulerPlugin
@@ -152,7 +152,7 @@ def hover(page: Page, text: str) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CODE_SERVER is None or NPM is None, reason="there is no code-server, or no npm, on this machine")
+@pytest.mark.skipif(not (CODE_SERVER and NPM), reason="there is no code-server, or no npm, on this machine")
 def test_vs_code_loads_the_extension_and_shows_findings_types_and_words_and_renames(browser: Browser, tmp_path: Path):
     policy = tmp_path / "work" / "policies" / "a.yaml"
     policy.parent.mkdir(parents=True)
