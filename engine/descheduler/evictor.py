@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from koordpolicy.engine.cluster.kinds import Lack
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import must_be_survived, sound
+from koordpolicy.engine.framework.border import must_be_survived, sound, text_of
 from koordpolicy.engine.framework.descheduler import (
     ChoosesEviction,
     Evict,
@@ -327,7 +327,7 @@ class CycleEvictor:
                 )
             except BaseException as error:
                 must_be_survived(error)
-                message = str(error) or type(error).__name__
+                message = text_of(error) or type(error).__name__
                 self._record.failures.append(
                     DeschedulerFailure(self._profile.name, each.name, message, subject=pod.key),
                 )
@@ -413,7 +413,7 @@ class CycleEvictor:
                     raise OSError("nothing writes to the cluster")  # noqa: TRY301 - one kind of failure
                 self._client.patch(original, modified)
             except OSError as error:
-                self.fail("", change.key, f"{message}: {error}")
+                self.fail("", change.key, f"{message}: {text_of(error)}")
                 return False
         self._record.changes.append(change)
         return True
@@ -444,7 +444,7 @@ class CycleEvictor:
             raise
         except BaseException as error:
             must_be_survived(error)
-            message = str(error) or type(error).__name__
+            message = text_of(error) or type(error).__name__
         self._record.failures.append(
             DeschedulerFailure(self._profile.name, evictor.name, message, options.rule, pod.key),
         )
@@ -474,9 +474,9 @@ class CycleEvictor:
             except BaseException as error:
                 must_be_survived(error)
                 self._record.failures.append(
-                    DeschedulerFailure(self._profile.name, each.name, str(error), subject=pod.key),
+                    DeschedulerFailure(self._profile.name, each.name, text_of(error), subject=pod.key),
                 )
-                refusal = Refusal("error", str(error))
+                refusal = Refusal("error", text_of(error))
             if each.enforcement is Enforcement.ENFORCE:
                 self._note(pod, rule="", by=each.name, stopped_rule=refusal.rule, message=refusal.message)
                 return refusal

@@ -20,7 +20,7 @@ from koordpolicy.engine.documents import DeschedulerType
 from koordpolicy.engine.evaluation.distances import distances_to
 from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.explanation import Finding, Mark, heading, shortened
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter
 from koordpolicy.engine.framework.explain import ExplainsNode
 from koordpolicy.engine.framework.points import Enforcement, Proof
@@ -206,7 +206,7 @@ def _evaluated(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Fin
         parts = tuple(running.instance.explain_node(look.request.snapshot, look.rows, look.pod.node_name))
     except BaseException as error:  # the border between framework and plugin
         must_be_survived(error)
-        parts = (_said("failed", f"{type(error).__name__}: {error}", Mark.ERROR),)
+        parts = (_said("failed", describe(error), Mark.ERROR),)
     if WAITING in roles:
         return "waits", f"{look.pod.node_name} has not been a source for long enough", parts
     if "source" in roles:
@@ -274,7 +274,7 @@ def _vetoes(profile: DeschedulerProfile, pod: PodInfo, snapshot: Snapshot) -> It
                 refusal = getattr(running.instance, ask)(pod, snapshot)
             except BaseException as error:  # the border between framework and plugin
                 must_be_survived(error)
-                yield _said("failed", f"{running.name}: {type(error).__name__}: {error}", Mark.ERROR)
+                yield _said("failed", f"{running.name}: {describe(error)}", Mark.ERROR)
                 continue
             if refusal is not None:
                 refusals.append(refusal)

@@ -15,7 +15,7 @@ import numpy as np
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import must_be_survived, text_of
 from koordpolicy.engine.framework.descheduler import DecidesPerNode
 from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.framework.points import Proof
@@ -148,8 +148,8 @@ def run_plugins(profile: DeschedulerProfile, point: str, snapshot: Snapshot, row
             run(snapshot, rows, evictor.hand_to(each, clears_of(profile, each, point, rows)))
         except BaseException as error:
             must_be_survived(error)
-            evictor.fail("", "", str(error) or type(error).__name__)
-            errors.append(str(error) or type(error).__name__)
+            evictor.fail("", "", text_of(error) or type(error).__name__)
+            errors.append(text_of(error) or type(error).__name__)
     return aggregate(errors)
 
 

@@ -14,7 +14,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.cluster.state import ClusterState
 from koordpolicy.engine.compile import CompiledDescheduler
 from koordpolicy.engine.documents.nodes import YamlNode
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import must_be_survived, text_of
 from koordpolicy.engine.framework.descheduler import (
     Balance,
     Deschedule,
@@ -289,7 +289,7 @@ class _ProfileBuilder:
             except BaseException as error:
                 must_be_survived(error)
                 written = self._spec.written.get(plugin.name)
-                self._complain(f"initializing plugin `{plugin.name}`: {error}",
+                self._complain(f"initializing plugin `{plugin.name}`: {text_of(error)}",
                                place=None if written is None else written.span)
                 self._made[plugin.name] = None
         return self._made[plugin.name]

@@ -17,7 +17,7 @@ from koordpolicy.engine.cel.values.values import INT64_MAX, INT64_MIN, Evaluatio
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.source import Problem
 
-from .border import must_be_survived
+from .border import describe, must_be_survived
 from .descheduler import (
     Balance,
     ChoosesEviction,
@@ -269,7 +269,7 @@ def _guarded(name: str, evaluate: Callable[..., object], result: Type) -> Callab
             raise
         except BaseException as error:  # foreign code: its exceptions are errors of the expression that calls it
             must_be_survived(error)
-            raise EvaluationError(f"`{name}` failed: {type(error).__name__}: {error}") from error
+            raise EvaluationError(f"`{name}` failed: {describe(error)}") from error
         if expected is not None and type(value) is not expected:
             raise EvaluationError(f"`{name}` returned {type(value).__name__}, not {result}")
         if expected is int and not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
@@ -294,7 +294,7 @@ def _guarded_columns(
             raise
         except BaseException as error:
             must_be_survived(error)
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+            raise RuntimeError(describe(error)) from error
 
     return call
 
@@ -330,7 +330,7 @@ def discover(
             plugins, loaded_functions = _offered(point.load())
         except BaseException as error:  # foreign code: its failure must not lose the others
             must_be_survived(error)
-            report(Problem(f"the plugin `{point.name}` of {origin} cannot be loaded: {type(error).__name__}: {error}",
+            report(Problem(f"the plugin `{point.name}` of {origin} cannot be loaded: {describe(error)}",
                            help=f"repair or uninstall it; its entry point is `{point.value}`", code="plugin-load"))
             continue
         for plugin in plugins:

@@ -17,7 +17,7 @@ from koordpolicy.engine.compile import ActionProgram, EvictProgram, SuppressCPUP
 from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.evaluation.distances import distances_to
 from koordpolicy.engine.explanation import Finding, Mark, counted, heading, left_out, listed, plain, shortened, shown
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.explain import ExplainsRound
 from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.qos import Adjustment
@@ -99,7 +99,7 @@ def _plugin(running: RunningStrategy, last: ReplayedRound, readings: RecordedRea
             parts = (_said("failed", shortened(error.message), Mark.ERROR),)
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
-            parts = (_said("failed", f"{type(error).__name__}: {error}", Mark.ERROR),)
+            parts = (_said("failed", describe(error), Mark.ERROR),)
     else:
         parts = ()
     if not isinstance(strategy, DocumentStrategy):

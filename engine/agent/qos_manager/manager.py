@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import CompiledQoS
-from koordpolicy.engine.framework.border import describe, must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived, text_of
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Enforcement, Framework, Point
 from koordpolicy.engine.framework.qos import Adjustment, LivingStrategy, Strategy
@@ -137,7 +137,8 @@ class Manager:
                 problems += error.problems
             except BaseException as error:
                 must_be_survived(error)
-                problems.append(Problem(f"plugin `{plugin.name}`: {error}", plugin.span, code="invalid-plugin"))
+                problems.append(
+                    Problem(f"plugin `{plugin.name}`: {text_of(error)}", plugin.span, code="invalid-plugin"))
         problems += (
             Problem(f"there is no feature gate `{gate}`, and no document names it", help=did_you_mean(gate, gates),
                     code=UNKNOWN_GATE)
@@ -165,7 +166,7 @@ class Manager:
         except ValueError as error:
             if configured is None:
                 raise
-            problem = Problem(f"strategy `{plugin.name}`: {error}", configured.place, code="invalid-args")
+            problem = Problem(f"strategy `{plugin.name}`: {text_of(error)}", configured.place, code="invalid-args")
             raise PolicyError([problem]) from None
         # koordlet has no profiles.
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
