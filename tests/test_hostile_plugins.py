@@ -30,7 +30,7 @@ RECORDING: Final = str(ROOT / "examples/09-qos-replay/metrics.yaml")
 
 
 class Ends(BaseException):
-    """What ends programs, under another name."""
+    """An error that ends programs, under another name."""
 
 
 class Unspeakable(Exception):
@@ -80,11 +80,11 @@ SOUND: Final[dict[Framework, dict[str, Callable[..., object]]]] = {
     Framework.QOS: {"interval": lambda self: 10**9, "adjust": lambda self, readings: (),
                     "recover": lambda self, readings: ()},
 }
-"""What a plugin does at its other points."""
+"""The methods of a plugin at its other points."""
 
 
 def _plugin(framework: Framework, method: str, misbehave: Callable[..., object]) -> Plugin:
-    made = type("Hostile", (), {
+    made: Any = type("Hostile", (), {
         "__init__": lambda self, args, handle: None, **SOUND[framework],
         method: lambda self, *given, **named: misbehave(),
     })

@@ -27,7 +27,7 @@ class _ExceededError(BaseException):
 
 
 class _Holds:
-    """Whether a limit holds now: there is one timer of the process."""
+    """The state of the one timer of the process: a limit holds now, or none."""
 
     held = False
 

@@ -315,7 +315,7 @@ def test_a_function_that_raises_what_ends_programs_is_an_error_of_the_expression
         raise error
 
     broken = cel_function("f", fail, ["int"], "int", doc="Broken.")
-    failed = f"error: `f` failed: {type(error).__name__}: {error}"
+    failed = f"error: `f` failed: {type(error).__name__}: {error}".removesuffix(": ")
     assert answer("f(requests.cpu)", broken, requests={"cpu": 1}) == failed
     columns = cel_function("f", fail, ["int"], "int", doc="Broken.", by_column=fail).overloads[0].by_column
     assert columns is not None
