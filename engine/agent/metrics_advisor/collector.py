@@ -25,7 +25,7 @@ class CpuReadings:
     contents: list[bytes]
     """The file with the CPU time, of each subject."""
     changed: list[int]
-    """When a reading differed from the one before, by the monotonic clock."""
+    """The last time at which a reading differed from the one before, by the monotonic clock."""
 
 
 @dataclass(slots=True)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import BATCH_CPU, BE
 
 from ..host.control_groups import TIER_OF_QOS, ControlGroups, container_ids
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _LOG: Final = logging.getLogger(__name__)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -126,26 +123,20 @@ R = TypeVar("R", bound="Rows")
 class Rows:
     """A collector's own state of all subjects of a kind, in lists with a place for each of them."""
 
-    __slots__ = ("_before", "_places", "names", "subjects")
+    __slots__ = ("_places", "names", "subjects")
 
-    def __init__(self, subjects: Subjects, before: Self | None) -> None:
+    def __init__(self, subjects: Subjects, before: Rows | None) -> None:
         """`before` is the state of the subjects until now, of which that of the same subjects is kept."""
         self.subjects = subjects
         self.names = tuple(each.name for each in subjects)
-        self._before = before
         places = {} if before is None else {each: place for place, each in enumerate(before.subjects)}
-        self._places = [places.get(each) for each in subjects]
+        self._places: list[int | None] = [places.get(each) for each in subjects]
 
-    def kept(self, values: Callable[[Self], list[T]], new: T) -> list[T]:
+    def kept(self, before: list[T] | None, new: T) -> list[T]:
         """Return a list of the state before for the subjects of now, with `new` for those that are new."""
-        if self._before is None:
+        if before is None:
             return [new] * len(self.subjects)
-        old = values(self._before)
-        return [new if place is None else old[place] for place in self._places]
-
-    def begin(self) -> None:
-        """Let go of the state before."""
-        self._before = None
+        return [new if place is None else before[place] for place in self._places]
 
 
 class RowsOf(Generic[R]):
@@ -159,5 +150,4 @@ class RowsOf(Generic[R]):
         """Return the rows of these subjects."""
         if self._rows is None or self._rows.subjects is not subjects:
             self._rows = self._make(subjects, self._rows)
-            self._rows.begin()
         return self._rows

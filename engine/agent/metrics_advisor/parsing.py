@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 _LARGEST: Final = 2**64 - 1
 NO_NUMBER: Final = -1
-"""What stands for a counter that could not be read."""
+"""Stands for a counter that could not be read."""
 _MEMORY: Final = (b"inactive_anon", b"active_anon", b"inactive_file", b"active_file", b"unevictable")
 _IN_ORDER: Final = {
     prefix: re.compile(b"\n" + b"".join(prefix + name + rb" (\d{1,19})\n" for name in _MEMORY))

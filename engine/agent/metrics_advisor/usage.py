@@ -122,14 +122,14 @@ class _Usages(Rows):
         self.memories = [sources.path("memory", each.directory, memory) for each in subjects]
         self.cpu = sources.files.together(sources.path("cpuacct", each.directory, cpu) for each in subjects)
         self.memory = sources.files.together(self.memories)
-        self.used = self.kept(lambda old: old.used, parsing.NO_NUMBER)
+        self.used: list[int] = self.kept(None if before is None else before.used, parsing.NO_NUMBER)
         """The CPU time of the last reading, from which the next rate is computed."""
-        self.times = self.kept(lambda old: old.times, 0)
-        self.changed = self.kept(lambda old: old.changed, 0)
-        """When the CPU time differed from the one before, or was not read."""
-        self.texts: list[bytes | None] = self.kept(lambda old: old.texts, None)
-        """What the memory was read of last."""
-        self.amounts = self.kept(lambda old: old.amounts, (0, 0))
+        self.times: list[int] = self.kept(None if before is None else before.times, 0)
+        self.changed: list[int] = self.kept(None if before is None else before.changed, 0)
+        """The last time at which the CPU time differed from the one before, or was not read."""
+        self.texts: list[bytes | None] = self.kept(None if before is None else before.texts, None)
+        """The contents that the memory was read of last."""
+        self.amounts: list[tuple[int, int]] = self.kept(None if before is None else before.amounts, (0, 0))
 
 
 class _GroupUsage(MetricCollector):
@@ -322,10 +322,10 @@ class _Periods(Rows):
     def __init__(self, sources: Sources, subjects: Subjects, before: _Periods | None) -> None:
         super().__init__(subjects, before)
         self.files = sources.files.together(sources.path("cpu", each.directory, "cpu.stat") for each in subjects)
-        self.read = self.kept(lambda old: old.read, 0)
-        """When the file was read last, by the monotonic clock."""
-        self.texts: list[bytes | None] = self.kept(lambda old: old.texts, None)
-        self.last: list[parsing.Throttling | None] = self.kept(lambda old: old.last, None)
+        self.read: list[int] = self.kept(None if before is None else before.read, 0)
+        """The last time at which the file was read, by the monotonic clock."""
+        self.texts: list[bytes | None] = self.kept(None if before is None else before.texts, None)
+        self.last: list[parsing.Throttling | None] = self.kept(None if before is None else before.last, None)
         self.unchanged = [_NONE if each is None else 0.0 for each in self.last]
         """The shares of groups in which nothing ran under a quota, which is the rule."""
 
