@@ -313,7 +313,7 @@ def test_l54_a_process_that_dies_after_any_write_is_followed_by_one_that_ends_th
 
 
 class Watched:
-    """What all changes of the pods and budgets of a namespace show, over restarts of the API server."""
+    """Evictions and permissions in all changes of a namespace's pods and budgets, over restarts of the API server."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self.evicted: dict[str, set[str]] = {}

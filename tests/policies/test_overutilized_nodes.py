@@ -34,7 +34,7 @@ OLD_PODS_GO = {"PodLifeTime": {"maxPodLifeTimeSeconds": 3600}}
 
 
 BY_USAGE = (("requested[each]", "usage[each]"), ("requests[each]", "podUsage[each]"))
-"""What makes of the document one by measured usage."""
+"""The changes that make the document go by measured usage."""
 
 
 @functools.cache
