@@ -78,7 +78,7 @@ class Change:
     deleted: bool = False
     replaced_uid: str | None = None
     """The UID that the object of this name had before, if it was another."""
-    read: Any = None
+    read: tuple[dict[str, Any], bool] | None = None
     """The result of the informer's `read` for `raw`; None if it was not called, or raised."""
 
 
@@ -116,7 +116,7 @@ class Informer:
         label_selector: str | None = None, streaming: bool | None = None, backoff: Backoff | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time, absent_s: float = ABSENT_S,
-        read: Callable[[bytes], dict[str, Any]] | None = None,
+        read: Callable[[bytes], tuple[dict[str, Any], bool]] | None = None,
     ) -> None:
         """`deliver` is called in the loop with the changes in order, and `listed` after the last one of each list, or
         after an answer that the server does not have the kind; they must not block. If one of them raises, that is
@@ -126,7 +126,7 @@ class Informer:
         (WatchList); None for those after a list that broke while it arrived. `absent_s` seconds pass between two
         requests for a kind that the server does not have.
 
-        `read` decodes an object, its identity and `resourceVersion` included, and raises as `Projection.decode` does.
+        `read` decodes an object and checks it, as `PartPool.decode` does, its identity and `resourceVersion` included.
         It is called with those of plain lists, so that the JSON of each is gone through once.
 
         In JSON a stream costs the server about three times the processor time of a list, which it also encodes object
@@ -362,7 +362,7 @@ class Informer:
             if known != version:
                 self._known[key] = version
                 self._highest = max(self._highest, _number(head.resourceVersion))
-                changes.append(self._changed(head, raw, known, read if type(read) is dict else None))
+                changes.append(self._changed(head, raw, known, read if type(read) is tuple else None))
         if changes:
             self._deliver(changes)
 
@@ -378,7 +378,8 @@ class Informer:
             await asyncio.sleep(0)
 
     def _changed(
-        self, head: HeadMetadata, raw: msgspec.Raw, known: tuple[str, str] | None, read: dict[str, Any] | None = None,
+        self, head: HeadMetadata, raw: msgspec.Raw, known: tuple[str, str] | None,
+        read: tuple[dict[str, Any], bool] | None = None,
     ) -> Change:
         return Change(self._resource.kind, head.namespace, head.name, head.uid, raw, False,
                       known[0] if known is not None and known[0] != head.uid else None, read)
@@ -587,9 +588,9 @@ class Informer:
 
 def _head_read(read: Any) -> HeadMetadata | None:
     """Return the identity of an object that was read; None if it is to be looked for in its JSON."""
-    if type(read) is not dict:
+    if type(read) is not tuple:
         return None if read is None else read.metadata
-    metadata = read.get("metadata")
+    metadata = read[0].get("metadata")
     if type(metadata) is not dict:
         return None
     of = metadata.get

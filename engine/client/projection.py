@@ -56,15 +56,6 @@ class Projection:
             item["metadata"].pop("managedFields", None)
         return item
 
-    def decode_but_parts(self, raw: msgspec.Raw | bytes, kind: str) -> dict[str, Any]:
-        """Return the result of `decode` for an object of a kind, but with some fields that many objects share as
-        `msgspec.Raw`.
-
-        Raises `ValueError` also if a field of `metadata`, `spec` and so on that is declared as a string or a boolean is
-        neither that nor null.
-        """
-        return self.decode(raw) if self.fields is None else _decoder_but_parts(self.fields, kind)(raw)
-
     def covers(self, other: Projection) -> bool:
         """Return whether this one has all fields of another."""
         if self.fields is None:
@@ -97,18 +88,15 @@ class PartPool:
         self._plans: dict[str, _Plan] = {}
         """By kind."""
 
-    def decode(
-        self, raw: msgspec.Raw | bytes, projection: Projection, kind: str, read: dict[str, Any] | None = None,
-    ) -> tuple[dict[str, Any], bool]:
+    def decode(self, raw: msgspec.Raw | bytes, projection: Projection, kind: str) -> tuple[dict[str, Any], bool]:
         """Return the fields of a projection of an object, with shared parts, and whether it passes `check_object`.
 
-        A part that others have too is decoded and checked once. `read` is what `decode_but_parts` has returned, if it
-        was called. Raises as `Projection.decode`.
+        A part that others have too is decoded and checked once. Raises as `Projection.decode`.
         """
         if projection.fields is None:
-            return self._whole(projection.decode(raw) if read is None else read, kind)
+            return self._whole(projection.decode(raw), kind)
         try:
-            item = _decoder_but_parts(projection.fields, kind)(raw) if read is None else read
+            item = _decoder_but_parts(projection.fields, kind)(raw)
             return item, self._complete(item, kind)
         except (ValueError, RecursionError):
             return projection.decode(raw), False  # which raises with the place in the whole object
@@ -124,7 +112,10 @@ class PartPool:
         return known
 
     def _complete(self, item: dict[str, Any], kind: str) -> bool:
-        """Complete an object of which `decode_but_parts` has left fields; return whether it passes `check_object`."""
+        """Complete an object whose strings and booleans are sound, and of which parts are left JSON.
+
+        Return whether it passes `check_object`.
+        """
         self._bound_memory()
         passed, plan, are_sections = True, self._plan_of(kind), True
         known_text = self._parts.setdefault

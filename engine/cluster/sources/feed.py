@@ -302,7 +302,7 @@ class Feed:
             self._transport, resource, partial(self._deliver, kind), listed=partial(self._note_list, kind),
             field_selector=None if self._finished_pods else _SELECTORS.get(kind),
             label_selector=MEMBERS if kind == STREAM else None,
-            streaming=self._streaming, now=self._now, absent_s=ABSENT_S, read=partial(self._read_parts, kind))
+            streaming=self._streaming, now=self._now, absent_s=ABSENT_S, read=partial(self._read_listed, kind))
         followed = self._followed[kind] = _Followed(resource, informer, projection)
         followed.task = asyncio.create_task(informer.run())
 
@@ -316,9 +316,9 @@ class Feed:
         if items:
             self._put(kind, ChangedObjects(self._clock(), items))
 
-    def _read_parts(self, kind: str, text: bytes) -> dict[str, Any]:
+    def _read_listed(self, kind: str, text: bytes) -> tuple[dict[str, Any], bool]:
         followed = self._followed[kind]
-        return followed.projection.decode_but_parts(text, followed.resource.kind)
+        return self._parts.decode(text, followed.projection, followed.resource.kind)
 
     def _decoded(self, followed: _Followed, change: Change) -> ChangedObject | None:
         if not change.name:
@@ -328,7 +328,7 @@ class Feed:
             self._unreadable.pop(key, None)
             return ChangedObject(key, change.uid, None)
         try:
-            item, is_sound = self._parts.decode(change.raw, followed.projection, change.kind, change.read)
+            item, is_sound = change.read or self._parts.decode(change.raw, followed.projection, change.kind)
             item["apiVersion"], item["kind"] = followed.resource.api_version, change.kind
         except (ValueError, RecursionError) as error:
             why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -17,7 +17,7 @@ from aiohttp import web
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.informer import Change, Informer
 from koordpolicy.engine.client.pacing import Backoff
-from koordpolicy.engine.client.projection import Projection
+from koordpolicy.engine.client.projection import PartPool, Projection
 from koordpolicy.engine.client.resources import BY_KIND, ApiResource
 from koordpolicy.engine.client.transport import WATCH_SILENCE_S, Transport
 
@@ -317,21 +317,23 @@ def test_a_frame_that_breaks_a_streamed_list_takes_nothing_from_those_before_it(
 def test_an_object_of_a_plain_list_is_delivered_as_read_and_one_that_cannot_be_read_without():
     async def run() -> None:
         found: list[Change] = []
+        pool = PartPool()
         read = Projection(frozenset({("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"),
                                      ("metadata", "resourceVersion"), ("spec", "nodeName")}))
         odd, watched_pod = pod("b", 6), pod("c", 12)
-        odd["spec"] = {"nodeName": 5}
+        odd["spec"] = [[]]
         async with api_server(pods(10, pod("a", 5), odd), watched(("ADDED", watched_pod))) as fake, \
                 Transport(fake.connection, rate=0) as transport:
             made = Informer(transport, PODS, found.extend, streaming=False,
-                            read=lambda text: read.decode_but_parts(text, "Pod"))
+                            read=lambda text: pool.decode(text, read, "Pod"))
             task = asyncio.create_task(made.run())
             await until(lambda: len(found) == 3)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         assert [(each.name, each.uid) for each in found] == [
             (each["metadata"]["name"], each["metadata"]["uid"]) for each in (pod("a", 5), odd, watched_pod)]
-        assert [each.read for each in found] == [read.decode(json.dumps(pod("a", 5)).encode()), None, None]
+        assert [each.read for each in found] == [
+            (read.decode(json.dumps(pod("a", 5)).encode()), True), None, None]
 
     asyncio.run(run())
 
