@@ -129,11 +129,8 @@ kind: PolicyTest
 metadata: {name: t}
 spec:
   policies: [slow]
-  cases:
-  - name: a
-    pod: {}
-    nodes: [{name: n}]
-    expect: {feasible: [n]}
+  fixtures: {nodes: {n: {cpu: 10, memory: 1Gi, usage: {cpu: 1, memory: 1Mi}}}, pods: {p: {cpu: 1}}}
+  cases: [{name: c, pod: p, filter: {n: pass}}]
 """
 ROOT = Path(__file__).parents[3]
 CLUSTER = ROOT / "examples/cluster"
