@@ -85,8 +85,8 @@ class PartPool:
         self._read: dict[Callable[[Any], None] | None, dict[bytes, Any]] = {}
         """By the check of a field, the parts that passed it by their JSON: of other kinds it may be another one."""
         self._texts = 0
-        self._plans: dict[str, _Plan] = {}
-        """By kind."""
+        self._plans: dict[tuple[str, frozenset[str]], _Plan] = {}
+        """By kind, and the sections that are decoded as a whole."""
 
     def decode(self, raw: msgspec.Raw | bytes, projection: Projection, kind: str) -> tuple[dict[str, Any], bool]:
         """Return the fields of a projection of an object, with shared parts, and whether it passes `check_object`.
@@ -96,8 +96,9 @@ class PartPool:
         if projection.fields is None:
             return self._whole(projection.decode(raw), kind)
         try:
-            item = _decoder_but_parts(projection.fields, kind)(raw)
-            return item, self._complete(item, kind)
+            decode, whole = _decoder_but_parts(projection.fields, kind)
+            item = decode(raw)
+            return item, self._complete(item, kind, whole)
         except (ValueError, RecursionError):
             return projection.decode(raw), False  # which raises with the place in the whole object
 
@@ -105,19 +106,19 @@ class PartPool:
         is_sound = self._share(item, checks_of_parts(kind)[1])
         return item, is_sound and _passes_but_sections(item, kind)
 
-    def _plan_of(self, kind: str) -> _Plan:
-        known = self._plans.get(kind)
+    def _plan_of(self, kind: str, whole: frozenset[str]) -> _Plan:
+        known = self._plans.get((kind, whole))
         if known is None:
-            known = self._plans[kind] = _plan(kind, self._read)
+            known = self._plans[kind, whole] = _plan(kind, whole, self._read)
         return known
 
-    def _complete(self, item: dict[str, Any], kind: str) -> bool:
-        """Complete an object whose strings and booleans are sound, and of which parts are left JSON.
+    def _complete(self, item: dict[str, Any], kind: str, whole: frozenset[str]) -> bool:
+        """Complete an object of which parts are left JSON, and whose strings and booleans are sound.
 
-        Return whether it passes `check_object`.
+        Those of the sections `whole` need not be. Return whether the object passes `check_object`.
         """
         self._bound_memory()
-        passed, plan, are_sections = True, self._plan_of(kind), True
+        passed, plan, are_sections = True, self._plan_of(kind, whole), True
         known_text = self._parts.setdefault
         other = None, self._read.setdefault(None, {})
         for title, section in item.items():
@@ -259,13 +260,15 @@ _LONGEST_TEXT: Final = 2_048
 _TEXT: Final = object()
 
 
-def _plan(kind: str, read: dict[Callable[[Any], None] | None, dict[bytes, Any]]) -> _Plan:
-    def left(name: str, check: FieldCheck) -> Any:
-        if check[0] is str:
-            return None if name in _UNIQUE else _TEXT
-        return None if check[0] is bool else (check, read.setdefault(check[1], {}))
+def _plan(
+    kind: str, whole: frozenset[str], read: dict[Callable[[Any], None] | None, dict[bytes, Any]],
+) -> _Plan:
+    def left(title: str, name: str, check: FieldCheck) -> Any:
+        if check[0] is None or title in whole:
+            return check, read.setdefault(check[1], {})
+        return _TEXT if check[0] is str and name not in _UNIQUE else None
 
-    return {title: {name: left(name, check) for name, check in checks.items()}
+    return {title: {name: left(title, name, check) for name, check in checks.items()}
             for title, checks in checks_of_parts(kind)[1].items()}
 
 
@@ -283,11 +286,13 @@ def _passes_but_sections(item: Mapping[str, Any], kind: str) -> bool:
 
 
 @functools.lru_cache(maxsize=_MOST_TYPES)
-def _decoder_but_parts(fields: frozenset[FieldPath], kind: str) -> Callable[[msgspec.Raw | bytes], dict[str, Any]]:
+def _decoder_but_parts(
+    fields: frozenset[FieldPath], kind: str,
+) -> tuple[Callable[[msgspec.Raw | bytes], dict[str, Any]], frozenset[str]]:
     """Return a decoder that refuses what is neither null nor of its type where a string or a boolean is declared, and
-    leaves repeated fields of sections JSON.
+    leaves repeated fields of sections JSON; and the sections of which it does neither, as all fields are decoded.
     """
-    checks = checks_of_parts(kind)[1]
+    checks, tree = checks_of_parts(kind)[1], _tree(fields)
 
     def section(title: str, below: _Tree | None) -> Any:
         if below is None or title not in checks:
@@ -295,7 +300,8 @@ def _decoder_but_parts(fields: frozenset[FieldPath], kind: str) -> Callable[[msg
         inner = _typed({name: _part_type(name, each, checks[title].get(name)) for name, each in below.items()})
         return _UNION[(inner, _LIST[_UNION[(_object_type(below), *_SCALARS)]], *_SCALARS)]
 
-    return msgspec.json.Decoder(_typed({name: section(name, each) for name, each in _tree(fields).items()})).decode
+    decoder = msgspec.json.Decoder(_typed({name: section(name, each) for name, each in tree.items()}))
+    return decoder.decode, frozenset(name for name, each in tree.items() if each is None and name in checks)
 
 
 def _part_type(name: str, below: _Tree | None, check: FieldCheck | None) -> Any:

@@ -152,8 +152,14 @@ _PODS = st.fixed_dictionaries({
 })
 
 
-@given(st.lists(_PODS, max_size=12), st.sampled_from(["Pod", "Unheard"]), st.integers(0, 40))
-def test_a_pool_decodes_what_a_projection_does_and_knows_what_is_malformed(items: list[Any], kind: str, most: int):
+_WHOLE_SECTIONS = frozenset({("metadata",), ("spec",), ("status", "conditions")})
+
+
+@given(st.lists(_PODS, max_size=12), st.sampled_from(["Pod", "Unheard"]), st.integers(0, 40),
+       st.sampled_from([_OF_PODS, _WHOLE_SECTIONS, None]))
+def test_a_pool_decodes_what_a_projection_does_and_knows_what_is_malformed(
+    items: list[Any], kind: str, most: int, fields: Any,
+):
     def is_sound(item: Any) -> bool:
         try:
             check_object(item, kind)
@@ -161,7 +167,7 @@ def test_a_pool_decodes_what_a_projection_does_and_knows_what_is_malformed(items
             return False
         return True
 
-    pool, projection = PartPool(most), Projection(_OF_PODS)
+    pool, projection = PartPool(most), Projection(fields)
     for item in items:
         raw = json.dumps(item, separators=(",", ":")).encode()
         try:
@@ -179,6 +185,16 @@ def test_a_part_that_passed_the_check_of_one_kind_is_checked_for_another():
     projection = Projection(frozenset({("metadata", "name"), ("spec", "nodeSelector")}))
     assert [pool.decode(raw, projection, kind)[1] for kind in ("Unheard", "Pod", "Unheard", "Pod")] == [
         True, False, True, False]
+
+
+@pytest.mark.parametrize("odd", ['"nodeName": 5', '"nodeName": {}', '"hostNetwork": "yes"', '"hostNetwork": []'])
+def test_a_section_that_is_read_as_a_whole_is_checked_like_single_fields(odd: str):
+    raw = f'{{"metadata": {{"name": "a"}}, "spec": {{{odd}}}}}'.encode()
+    known = PartPool()
+    for fields in (("spec",), ("spec", "nodeName"), ("spec", "hostNetwork")):
+        projection = Projection(frozenset({("metadata", "name"), fields}))
+        item = projection.decode(raw)
+        assert known.decode(raw, projection, "Pod") == (item, not item["spec"])
 
 
 def test_parts_of_equal_json_are_decoded_once():
