@@ -16,6 +16,9 @@ _NOTHING_FOUND: Final = (1, 0, 0, 0)
 """The last window, which no query has: it ends before it begins."""
 _FEW: Final = 1 / 16
 """The share of the series above which queries for the same window are answered for all series at once."""
+_MOST_QUERIES: Final = 64
+"""The queries that are known at most: without a new row they are not forgotten, and each second has windows of its own.
+"""
 
 
 class SeriesTable:
@@ -158,6 +161,9 @@ class SeriesTable:
             first, stop = self._window(start, end)
             if statistic == "last":
                 return self._last(column, first, stop)
+            if len(self._queries) >= _MOST_QUERIES and query not in self._queries:
+                self._queries.clear()
+                self._answers.clear()
             queries = self._queries[query] = self._queries.get(query, 0) + 1
             if queries <= 1 + len(self._columns) * _FEW:
                 return _statistic(statistic, self._values[first * self._width + column : stop * self._width

@@ -193,3 +193,11 @@ def test_a_row_without_a_value_for_each_name_is_refused():
     table.append_row(1, names, [1.0, 2.0])
     with pytest.raises(ValueError, match="one value"):
         table.append_row(2, names, [1.0])
+
+
+def test_queries_of_a_table_that_gets_no_more_rows_are_forgotten():
+    table = SeriesTable(3)
+    table.append(1, "a", 7.0)
+    found = [table.statistic("a", "avg", now, now + 5) for now in range(-5, 5_000)]
+    assert found == [None] + [7.0] * 6 + [None] * 4_998
+    assert len(table._queries) + len(table._answers) <= 128
