@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from ..syntax.ast import Expr, ListLiteral, Literal, MapLiteral, MessageLiteral, children
@@ -73,30 +74,47 @@ def _must_agree(checker: NodeChecker, nodes: Sequence[Expr], optional: frozenset
 def check_agreement(checker: NodeChecker) -> bool:
     """Report literals with elements of several types; return whether there are any."""
     for nodes, optional in checker.literals:
-        first: Type | None = None
+        common: Type | None = None
+        is_open: bool | None = None
         for index, node in enumerate(nodes):
             type_ = checker.settle(checker.types[node.id])
             if index in optional and type_.name == "optional_type":
                 type_ = type_.parameters[0]
-            if first is None:
-                first = type_
-            elif type_ != first and not (checker.open_calls and _may_be_any(checker, nodes[0], node)):
-                checker.complain(
-                    f"expected `{show(first)}`, found `{show(type_)}`", node, end=max(node.end, node.position + 1),
-                    help="all elements of a literal have one type; `dyn()` around each of them allows any",
-                )  # fmt: skip
-                break
+            if common is None:
+                common = type_
+            elif type_ != common:
+                both = _common(common, type_) if checker.open_calls else None
+                if both is not None and is_open is None:
+                    is_open = _has_open_call(checker, nodes[0])
+                if both is None or not (is_open or _has_open_call(checker, node)):
+                    checker.complain(
+                        f"expected `{show(common)}`, found `{show(type_)}`", node,
+                        end=max(node.end, node.position + 1),
+                        help="all elements of a literal have one type; `dyn()` around each of them allows any",
+                    )  # fmt: skip
+                    break
+                common, is_open = both, True
     return bool(checker.problems)
 
 
-def _may_be_any(checker: NodeChecker, *nodes: Expr) -> bool:
-    """Return whether the type of a part of nodes is whatever is needed."""
-    pending = list(nodes)
+def _common(one: Type, other: Type) -> Type | None:
+    """Return the type of both if a dyn in either may be any type; None if they differ elsewhere."""
+    if DYN in (one, other):
+        return other if one == DYN else one
+    if one.name != other.name or len(one.parameters) != len(other.parameters):
+        return None
+    found = [_common(*each) for each in zip(one.parameters, other.parameters, strict=True)]
+    parameters = tuple(each for each in found if each is not None)
+    return replace(one, parameters=parameters) if len(parameters) == len(found) else None
+
+
+def _has_open_call(checker: NodeChecker, node: Expr) -> bool:
+    pending = [node]
     while pending:
-        node = pending.pop()
-        if node.id in checker.open_calls:
+        part = pending.pop()
+        if part.id in checker.open_calls:
             return True
-        pending.extend(children(node))
+        pending.extend(children(part))
     return False
 
 

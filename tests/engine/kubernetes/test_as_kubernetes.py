@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordpolicy.engine.cel.check import literals
 from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.syntax import ast
+from koordpolicy.engine.cel.syntax.ast import Expr
 from koordpolicy.engine.cel.values.types import DYN
 from koordpolicy.engine.cel.values.values import Duration, Uint
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
@@ -331,6 +336,30 @@ def test_values_are_those_of_kubernetes(text: str, expected: object) -> None:
 ])  # fmt: skip
 def test_errors_are_those_of_kubernetes(text: str, message: str) -> None:
     assert value(text) == f"error: {message}"
+
+
+@pytest.mark.parametrize(("text", "column", "message"), [
+    ("[dyn(optional.of(1)).value(), 2, 'a']", 34, "expected `int`, found `string`"),
+    ("[2, dyn(optional.of(1)).value(), 'a']", 34, "expected `int`, found `string`"),
+    ("[[dyn(optional.of(1)).value()], 2]", 33, "expected `list(dyn)`, found `int`"),
+    ("[string(dyn(optional.of(1)).value()), 2]", 39, "expected `string`, found `int`"),
+    ("[1, size([dyn(optional.of(1)).value()]), 'a']", 42, "expected `int`, found `string`"),
+    ("{'a': [string(dyn(optional.of(1)).value())], 'b': [2]}", 51, "expected `list(string)`, found `list(int)`"),
+])  # fmt: skip
+def test_only_the_value_of_an_unknown_optional_stands_beside_any_element(text: str, column: int, message: str) -> None:
+    assert refusal(text) == (column, message)
+
+
+def test_no_element_is_searched_for_unknown_optionals_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: Counter[int] = Counter()
+
+    def children(node: Expr) -> Iterable[Expr]:
+        searched[node.id] += 1
+        return ast.children(node)
+
+    monkeypatch.setattr(literals, "children", children)
+    compile_program(f"[[dyn(optional.of(1)).value(){', 1' * 100}]{', [1]' * 100}]", PLACE)
+    assert (len(searched) > 100, max(searched.values())) == (True, 1)
 
 
 @pytest.mark.parametrize("function", ["int", "string", "timestamp", "duration"])
