@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from koordpolicy.engine.cel.check.analysis import is_pure
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured, unmeasured
@@ -36,7 +37,7 @@ _CONSTANT: Final = frozenset({"pod", "podInfo", "requests", "limits", "container
 """The variables that are the same as long as a pod is the same version."""
 _UNKNOWN: Final = object()
 _VARIES: Final = object()
-"""The value of an expression that reads other variables."""
+"""The value of an expression that reads other variables, or calls a function that is not pure."""
 
 
 THROTTLED: Final = "throttled"
@@ -85,8 +86,9 @@ class RoundBindings(dict[str, object]):
     def evaluate(self, program: Program, of: Callable[[Any], object] | None = None) -> Any:
         """Return an expression's value, or what `of` makes of it, which depends on the value alone.
 
-        For an expression that reads nothing but the version of the subject that there is, and parameters, this is done
-        once. The program must live as long as the subject's values. What is raised is raised again each time.
+        For an expression that reads nothing but the version of the subject that there is, and parameters, by functions
+        that are pure, this is done once. The program must live as long as the subject's values. What is raised is
+        raised again each time.
         """
         known = self._known
         found = _UNKNOWN if known is None else known.get(id(program), _UNKNOWN)
@@ -94,9 +96,13 @@ class RoundBindings(dict[str, object]):
             value = program.evaluate(self)
             value = value if of is None else of(value)
             if known is not None and found is _UNKNOWN:
-                known[id(program)] = value if _CONSTANT.issuperset(program.variables) else _VARIES
+                known[id(program)] = value if _is_constant(program) else _VARIES
             return value
         return found
+
+
+def _is_constant(program: Program) -> bool:
+    return _CONSTANT.issuperset(program.variables) and is_pure(program.checked)
 
 
 class _PodBindings(RoundBindings):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from koordpolicy.engine.agent.qos_manager.cgroup_action import logical_values
 from koordpolicy.engine.agent.replay import replay
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.compile.plugins import compile_documents
+from koordpolicy.engine.documents.loader import load
+from koordpolicy.engine.framework.discovery import cel_function
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.source import PolicyError, Source
 from tests.engine.agent.conftest import pod
 
 TEXT = """\
@@ -134,3 +140,16 @@ def test_what_depends_on_the_version_of_a_pod_alone_is_evaluated_once(
     assert writes(replay(given, registry(text("memory.low", value)))) == [
         (0, "burstable/podd_web/memory.low", "8192", False)]
     assert len(evaluated) == evaluations
+
+
+def test_a_function_that_is_not_pure_is_called_in_each_round(recording):
+    steps = itertools.count(1)
+    step = cel_function("step", lambda _: next(steps) * 4096, ("string",), "int", doc="The next step.", pure=False)
+    document = load([Source("files.yaml", text("memory.low", "step(podInfo.name)"))])
+    given = recording(*((second, 2048, {}) for second in range(3)), pods=(pod("web", "LS"),))
+    file = "burstable/podd_web/memory.low"
+    given.files["n"] = {file: "0"}
+    registry = Registry.of(compile_documents(document, extensions=(step,)), generation=1)
+    found = writes(replay(given, registry))
+    assert [(second, name) for second, name, _, _ in found] == [(0, file), (1, file), (2, file)]
+    assert len({value for _, _, value, _ in found}) == 3
