@@ -42,6 +42,15 @@ class Unspeakable(Exception):
     __repr__ = __str__
 
 
+class Ending(Exception):
+    """An error that ends the process when it is printed."""
+
+    def __str__(self) -> str:
+        raise SystemExit(7)
+
+    __repr__ = __str__
+
+
 class Evil:
     """A value that fails in whatever is done with it."""
 
@@ -65,7 +74,8 @@ def _recurse(*_: object, **__: object) -> object:
 
 RAISING: Final[dict[str, Callable[..., object]]] = {
     "exit": _raise(SystemExit(7)), "interrupt of its own": _raise(Ends("no")),
-    "generator exit": _raise(GeneratorExit()), "unspeakable error": _raise(Unspeakable()), "recursion": _recurse,
+    "generator exit": _raise(GeneratorExit()), "unspeakable error": _raise(Unspeakable()),
+    "ending error": _raise(Ending()), "recursion": _recurse,
 }
 MISBEHAVIOURS: Final[dict[str, Callable[..., object]]] = {
     **RAISING, "evil value": lambda *_, **__: Evil(), "text": lambda *_, **__: "x" * 10**6,

@@ -31,7 +31,8 @@ def text_of(error: BaseException) -> str:
     """Return the text of a plugin's exception, which may itself fail to say it, or be of any length."""
     try:
         text = str(error)
-    except Exception:
+    except BaseException as failure:
+        must_be_survived(failure)
         return "it cannot be printed"
     return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
 
