@@ -33,12 +33,14 @@ from koordpolicy.engine.documents import (
 )
 from koordpolicy.engine.framework.discovery import discover_beside
 from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.kubernetes.vocabulary import SLO_CONFIG
 from koordpolicy.engine.lint import RULES, LintConfiguration, Whole, check, strict, whole_of
 from koordpolicy.engine.lint.configuration import FILE, nearest
 from koordpolicy.engine.lint.configuration import load as load_settings
 from koordpolicy.engine.lint.edits import apply
 from koordpolicy.engine.lint.findings import LintFinding
 from koordpolicy.engine.lint.reports import FORMATS, LintReport, ReportEntry, of_rules, ordered
+from koordpolicy.engine.lint.slo import is_slo_config
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
 
 from .durations import seconds
@@ -287,11 +289,13 @@ def _configuration(path: Path, problems: list[Problem], sources: list[Source]) -
     problems.extend(found.found)
     documents = configurations_in(nodes, _CONFIGURATIONS)
     if not found.found and not any(
-            kind is not None and kind.scalar in _CONFIGURATIONS for kind in (each.at("kind") for each in documents)):
+            is_slo_config(each) or ((kind := each.at("kind")) is not None and kind.scalar in _CONFIGURATIONS)
+            for each in documents):
         # `lint` must not pass by checking nothing.
         problems.append(Problem(
             f"`{path}` holds no configuration", documents[0].span if documents else source.span(0),
-            f"its `kind` must be {' or '.join(sorted(_CONFIGURATIONS))}", code="not-a-configuration"))
+            f"its `kind` must be {' or '.join(sorted(_CONFIGURATIONS))}, or it must be the ConfigMap {SLO_CONFIG}",
+            code="not-a-configuration"))
     return documents
 
 

@@ -76,15 +76,16 @@ def invalid_settings(whole: Whole) -> Iterator[Violation]:
 
 def values(node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
     """Yield the keys of a configuration that is slo-controller-config, with their values that are JSON objects."""
-    if _is_slo_config(node):
+    if is_slo_config(node):
         yield from ((key, _json(held)) for key, held in _data(node) if not _fault(held))
 
 
 def _config_maps(whole: Whole) -> Iterator[YamlNode]:
-    return filter(_is_slo_config, whole.configurations)
+    return filter(is_slo_config, whole.configurations)
 
 
-def _is_slo_config(node: YamlNode) -> bool:
+def is_slo_config(node: YamlNode) -> bool:
+    """Return whether a document is the ConfigMap slo-controller-config."""
     kind, name = node.at("kind"), node.at("metadata", "name")
     return kind is not None and kind.scalar == "ConfigMap" and name is not None and name.scalar == SLO_CONFIG
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,18 @@ def test_a_file_without_a_configuration_is_refused(run: Run, here: Path, text: s
     done = run("lint", "a.yaml", "--config", "plain.yaml")
     assert done.exit == 3
     assert done.out.startswith("plain.yaml:1:1: error: `plain.yaml` holds no configuration\n")
+
+
+def test_the_settings_of_koordinator_are_a_configuration(run: Run, here: Path):
+    write(here / "a.yaml", CLEAN)
+    (here / "slo.yaml").write_text(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: slo-controller-config}\n"
+        "data: {resource-threshold-config: '{\"clusterStrategy\": {\"memoryEvictThresholdPercent\": 1}}'}\n")
+    done = run("lint", "a.yaml", "--config", "slo.yaml")
+    assert done.exit == 0
+    assert re.findall(r"(error|warning): (.*)", done.out) == [("warning", (
+        "`memoryEvictThresholdPercent` of `resource-threshold-config` is 1, and percent are expected: that is 1 of 100 "
+        "[KP045]"))]
 
 
 def test_a_component_configuration_is_looked_at_beside_the_policies(run: Run, here: Path):
