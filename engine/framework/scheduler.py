@@ -84,9 +84,10 @@ class Wait:
 class Deferred:
     """The result of a preBind, applyPatch or bind plugin whose input and output is still to be done.
 
-    `call` does it, in any thread and concurrently with later decisions: it may use the handle's `client` and `log`, the
-    draft, and values that it was made with. It must neither read nor write the plugin, the cycle state, a snapshot or
-    the queue. Its result or exception counts as the plugin's own. Of a preBind, the result may be `AwaitObjects`.
+    `call` does it, in any thread and concurrently with later decisions: it may use the handle's `client`, `count` and
+    `log`, the draft, and values that it was made with. It must neither read nor write the plugin, the cycle state, a
+    snapshot or the queue. Its result or exception counts as the plugin's own. Of a preBind, the result may be
+    `AwaitObjects`.
     """
 
     call: Callable[[], Refusal | Skip | AwaitObjects | None | Awaitable[Refusal | Skip | AwaitObjects | None]]  # noqa: RUF036 - what a coroutine returns comes last

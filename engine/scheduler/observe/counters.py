@@ -17,7 +17,8 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values, sorted by name."""
 
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_TOTAL: Final = "_total"
+TOTAL: Final = "_total"
+"""The end of the names of counters."""
 
 
 class Counters:
@@ -40,7 +41,7 @@ class Counters:
                 raise ValueError(f"`{text}` cannot name a counter or a label: write letters, digits and `_`")
         key = tuple(sorted((label, str(value)) for label, value in labels.items()))
         with self._lock:
-            amounts = self._amounts.setdefault(name.removesuffix(_TOTAL), {})
+            amounts = self._amounts.setdefault(name.removesuffix(TOTAL), {})
             amounts[key] = amounts.get(key, 0) + amount
 
     def read(self) -> Mapping[str, Mapping[Labels, float]]:

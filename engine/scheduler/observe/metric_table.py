@@ -159,6 +159,11 @@ PREEMPTION_VICTIMS: Final = MetricSpec(
     "scheduler_preemption_victims", _H, "Victims of a preemption", (), exponential(1, 2, 7))
 PREEMPTION_ATTEMPTS: Final = MetricSpec(
     "scheduler_preemption_attempts_total", _C, "Attempts to make room for a pod by preemption")
+VOLUME_STAGE_ERRORS: Final = MetricSpec(
+    "scheduler_volume_scheduling_stage_error_total", _C, "Attempts that failed in a stage of volume binding: predicate "
+    "(the filter), assume, bind (the wait for the claims included)", ("operation",))
+BY_PLUGINS: Final = (VOLUME_STAGE_ERRORS,)
+"""The rows that built-in plugins count through their handle, by the row's name."""
 
 _WRITTEN_ELSEWHERE: Final = "written in the scheduling thread and by binding cycles, without a separate dispatcher"
 _NO_BATCH: Final = "pods of one shape share cached results, without batches"
@@ -183,9 +188,7 @@ EMPTY: Final = (
     MetricSpec("scheduler_store_schedule_results_duration_seconds", _H, "Duration of storing a batch's nodes",
                ("profile",), exponential(0.00001, 2, 12), always_empty=_NO_BATCH),
     MetricSpec("scheduler_volume_binder_cache_requests_total", _C, "Requests to the volume binder's cache",
-               ("operation",), always_empty="claims are read from the cluster's state"),
-    MetricSpec("scheduler_volume_scheduling_stage_error_total", _C, "Errors of volume binding by stage",
-               ("operation",), always_empty="they are failures of the plugin VolumeBinding in other metrics"),
+               ("operation",), always_empty="kube-scheduler 1.36 counts nothing there either"),
     MetricSpec("scheduler_podgroup_schedule_attempts_total", _C, "Attempts to schedule native pod groups",
                ("result", "profile"), always_empty=_NO_PODGROUP),
     MetricSpec("scheduler_podgroup_scheduling_attempt_duration_seconds", _H, "Duration of attempts of native pod "
@@ -241,8 +244,8 @@ SCHEDULER: Final = (
     SCHEDULE_ATTEMPTS, ATTEMPT_SECONDS, ALGORITHM_SECONDS, SLI_SECONDS, POD_ATTEMPTS, SCHEDULED_AFTER_FLUSH,
     POINT_SECONDS, PLUGIN_SECONDS, PLUGIN_EVALUATIONS, HINT_SECONDS, EVENT_SECONDS, INFLIGHT_EVENTS, PENDING_PODS,
     INCOMING_PODS, UNSCHEDULABLE_PODS, CACHE_SIZE, GOROUTINES, PERMIT_SECONDS, PREEMPTION_VICTIMS, PREEMPTION_ATTEMPTS,
-    *EMPTY, EVALUATED_NODES, FEASIBLE_NODES, REFUSALS, UNENFORCED_REFUSALS, EXPRESSION_ERRORS, *POLICIES, BINDING_PODS,
-    OLDEST_BINDING,
+    *BY_PLUGINS, *EMPTY, EVALUATED_NODES, FEASIBLE_NODES, REFUSALS, UNENFORCED_REFUSALS, EXPRESSION_ERRORS, *POLICIES,
+    BINDING_PODS, OLDEST_BINDING,
 )
 """The rows of the scheduler's metrics."""
 

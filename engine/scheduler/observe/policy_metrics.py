@@ -12,7 +12,7 @@ from koordpolicy.engine.serving.instruments import Metric, MetricSpec, MetricTyp
 
 from ..profiles.profile import Profile
 from . import metric_table as table
-from .counters import Counters, evaluations_of
+from .counters import TOTAL, Counters, evaluations_of
 
 PLUGIN_PREFIX: Final = "koord_policy_plugin_"
 """The prefix of the metrics that plugins count through their handle."""
@@ -47,10 +47,18 @@ def evaluations(profiles: Iterable[Profile]) -> Metric:
     return Metric(table.EXPRESSION_EVALUATIONS, counts.items())
 
 
-def plugin_counters(counters: Counters) -> Iterator[Metric]:
-    """Yield the counters that plugins maintain through their handle."""
-    for name, amounts in counters.read().items():
+def plugin_counters(counters: Counters, rows: Iterable[MetricSpec] = ()) -> Iterator[Metric]:
+    """Yield the counters that plugins maintain through their handle, those of a row with its labels as the row."""
+    amounts_by_name = dict(counters.read())
+    for row in rows:
+        found = amounts_by_name.get(row.name.removesuffix(TOTAL), {})
+        if all(sorted(row.labels) == [label for label, _ in key] for key in found):
+            amounts_by_name.pop(row.name.removesuffix(TOTAL), None)
+            yield row.of(*((tuple(dict(key)[label] for label in row.labels), amount) for key, amount in found.items()))
+        else:
+            yield row.of()
+    for name, amounts in amounts_by_name.items():
         labels = sorted({label for key in amounts for label, _ in key})
-        spec = MetricSpec(f"{PLUGIN_PREFIX}{name}_total", MetricType.COUNTER, "Counted by a plugin", tuple(labels))
+        spec = MetricSpec(f"{PLUGIN_PREFIX}{name}{TOTAL}", MetricType.COUNTER, "Counted by a plugin", tuple(labels))
         yield spec.of(*((tuple(dict(key).get(label, "") for label in labels), amount)
                         for key, amount in amounts.items()))

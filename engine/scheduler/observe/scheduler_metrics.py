@@ -209,7 +209,7 @@ class SchedulerMetrics:
         yield self._errors(sources.profiles())
         if sources.reloader is not None:
             yield from policies(sources.reloader)
-        yield from plugin_counters(sources.counters)
+        yield from plugin_counters(sources.counters, table.BY_PLUGINS)
         for spec in table.EMPTY:
             yield spec.of()
 

@@ -34,8 +34,10 @@ class ChosenVolumes:
     """Claims whose volumes are provisioned for the node."""
 
 
-def bind_volumes(chosen: ChosenVolumes, handle: Handle, reach: Reach, timeout: int) -> Deferred:
-    """Return the writes for the volumes; the binding cycle goes on when all claims are bound.
+def bind_volumes(
+    chosen: ChosenVolumes, handle: Handle, reach: Reach, timeout: int, bound: Callable[[], None],
+) -> Deferred:
+    """Return the writes for the volumes; the binding cycle goes on when all claims are bound, and `bound` is called.
 
     That takes `timeout` nanoseconds at most. What is written stays if the binding fails, as in kube-scheduler.
     """
@@ -58,7 +60,7 @@ def bind_volumes(chosen: ChosenVolumes, handle: Handle, reach: Reach, timeout: i
             except OSError as error:
                 return _failed(str(error))
             written[kind, key_of(before)] = _Written(answer, is_in)
-        wait = _Wait(chosen, written, handle.snapshot, reach, handle.now, until, message)
+        wait = _Wait(chosen, written, handle.snapshot, reach, handle.now, until, message, bound)
         return wait.of({(CLAIM, key) for key in keys} | written.keys())
 
     return Deferred(write)
@@ -123,6 +125,7 @@ class _Wait:
     now: Callable[[], int]
     until: int
     message: str
+    bound: Callable[[], None]
     objects: set[tuple[str, str]] = field(default_factory=set)
 
     def of(self, objects: set[tuple[str, str]]) -> AwaitObjects:
@@ -144,6 +147,8 @@ class _Wait:
             if isinstance(provisioned, Refusal | AwaitObjects):
                 return provisioned
             done = done and provisioned
+        if done:
+            self.bound()
         return done
 
     def _existing(self, claim: Json, volume: Json, snapshot: Snapshot) -> Refusal | bool:

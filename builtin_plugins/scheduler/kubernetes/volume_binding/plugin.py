@@ -6,7 +6,8 @@ volume controller has bound its claims; in a simulation nobody would, so nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -66,6 +67,12 @@ class _Claims:
     """The choice of `reserve` for the waiting claims."""
     assumed: set[str] = field(default_factory=set)
     """The keys of the claims that were assumed for this pod, not for another one before."""
+    binding: bool = False
+    """True from the first write for the claims until all are bound."""
+
+    def end_binding(self) -> None:
+        """Note that all claims are bound."""
+        self.binding = False
 
 
 @dataclass(slots=True)
@@ -100,6 +107,7 @@ class _Assumed:
 
 _TIMEOUT: Final = 600
 _SECOND: Final = 1_000_000_000
+_STAGE_ERRORS: Final = "scheduler_volume_scheduling_stage_error_total"
 
 
 class VolumeBinding:
@@ -155,12 +163,13 @@ class VolumeBinding:
         if isinstance(found, Refusal):
             refusal = found
             return Answer(np.zeros(snapshot.size, np.bool_), lambda _: refusal)
-        conflict, missing = self._bound(found.volumes, snapshot)
-        nothing: _Booleans = np.zeros(snapshot.size, np.bool_)
-        unbound = short = nothing
-        if found.waiting:
-            found.matched = self._matched(found.waiting, snapshot)
-            unbound, short = found.matched.unbound, found.matched.short
+        with self._errors_counted("predicate"):
+            conflict, missing = self._bound(found.volumes, snapshot)
+            nothing: _Booleans = np.zeros(snapshot.size, np.bool_)
+            unbound = short = nothing
+            if found.waiting:
+                found.matched = self._matched(found.waiting, snapshot)
+                unbound, short = found.matched.unbound, found.matched.short
         failed = (conflict, unbound, short, missing)
 
         def explain(row: int) -> Refusal:
@@ -179,16 +188,8 @@ class VolumeBinding:
         found = state.get(VolumeBinding)
         if not isinstance(found, _Claims) or found.matched is None:
             return None
-        existing = tuple((claim, volume) for claim, volume, where in found.matched.bindings if where[row])
-        bound = {key_of(claim) for claim, _ in existing}
-        provisioned = tuple(each for each in found.waiting if key_of(each) not in bound)
-        found.chosen = ChosenVolumes(snapshot.names[row], existing, provisioned)
-        for claim, volume in existing:
-            self._assumed.volumes[key_of(volume)] = volume, key_of(claim)
-        new = [each for each in provisioned if not self._assumed.node_of(each, snapshot)]
-        for claim in new:
-            self._assumed.nodes[key_of(claim)] = claim, snapshot.names[row]
-        found.assumed = bound.union(map(key_of, new))
+        with self._errors_counted("assume"):
+            self._assume(found, found.matched, snapshot, row)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
@@ -197,6 +198,9 @@ class VolumeBinding:
         if isinstance(found, _Claims):
             self._assumed.forget(found.assumed)
             found.assumed = set()
+            if found.binding:
+                self._handle.count(_STAGE_ERRORS, operation="bind")
+                found.end_binding()
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:
         """Return whether the pod has claims to bind."""
@@ -211,7 +215,8 @@ class VolumeBinding:
         found = state.get(VolumeBinding)
         if not self.pre_bind_pre_flight(state, pod, node) or found is None:
             return None
-        return bind_volumes(found.chosen, self._handle, self._reach, self._timeout)
+        found.binding = True
+        return bind_volumes(found.chosen, self._handle, self._reach, self._timeout, found.end_binding)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node, or one of the pod's storage objects, was added or changed."""
@@ -219,6 +224,27 @@ class VolumeBinding:
             name = event.key.rpartition("/")[2]
             return event.key.partition("/")[0] == pod.namespace and any(each.name == name for each in claims_of(pod))
         return node_came_or_changed(event) or event.kind in _KINDS or is_of(event, pod)
+
+    def _assume(self, found: _Claims, matched: Matched, snapshot: Snapshot, row: int) -> None:
+        existing = tuple((claim, volume) for claim, volume, where in matched.bindings if where[row])
+        bound = {key_of(claim) for claim, _ in existing}
+        provisioned = tuple(each for each in found.waiting if key_of(each) not in bound)
+        found.chosen = ChosenVolumes(snapshot.names[row], existing, provisioned)
+        for claim, volume in existing:
+            self._assumed.volumes[key_of(volume)] = volume, key_of(claim)
+        new = [each for each in provisioned if not self._assumed.node_of(each, snapshot)]
+        for claim in new:
+            self._assumed.nodes[key_of(claim)] = claim, snapshot.names[row]
+        found.assumed = bound.union(map(key_of, new))
+
+    @contextmanager
+    def _errors_counted(self, stage: str) -> Iterator[None]:
+        """Count the exception that ends a stage, which is an error of the attempt."""
+        try:
+            yield
+        except Exception:
+            self._handle.count(_STAGE_ERRORS, operation=stage)
+            raise
 
     def _bound(self, volumes: list[Json | None], snapshot: Snapshot) -> tuple[_Booleans, _Booleans]:
         """Return the nodes that cannot reach a volume, and those with a missing one; the first failure counts."""

@@ -14,7 +14,9 @@ from koordpolicy.engine.scheduler.cycle import measuring
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.observe import metric_table as table
+from koordpolicy.engine.scheduler.observe.counters import Counters
 from koordpolicy.engine.scheduler.observe.metrics_recorder import event_label
+from koordpolicy.engine.scheduler.observe.policy_metrics import plugin_counters
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.plugin import Wait
 from koordpolicy.testing import FakeClock
@@ -248,3 +250,20 @@ def test_an_event_has_the_name_that_kube_scheduler_gives_it():
         Event("Device", "a", {}, {}),
     )] == ["NodeAdd", "NodeUpdateNodeTaint", "NodeDelete", "NodeUpdateNodeAllocatable", "NodeUpdate",
            "UnschedulablePodAdd", "UnschedulablePodUpdate", "AssignedPodAdd", "AssignedPodDelete", "DeviceUpdate"]
+
+
+def test_what_a_built_in_plugin_counts_as_a_row_has_the_rows_name_and_its_labels():
+    counters, name = Counters(), "scheduler_volume_scheduling_stage_error_total"
+    assert [(each.spec.name, list(each.series)) for each in plugin_counters(counters, table.BY_PLUGINS)] == [(name, [])]
+    counters(name, operation="bind")
+    counters(name, 2, operation="predicate")
+    counters("mine")
+    assert [(each.spec.name, sorted(each.series)) for each in plugin_counters(counters, table.BY_PLUGINS)] == [
+        (name, [(("bind",), 1), (("predicate",), 2)]), ("koord_policy_plugin_mine_total", [((), 1)])]
+
+
+def test_a_counter_with_other_labels_than_the_row_of_its_name_is_a_plugins_own():
+    counters, name = Counters(), "scheduler_volume_scheduling_stage_error_total"
+    counters(name, volume="disk")
+    assert [(each.spec.name, list(each.series)) for each in plugin_counters(counters, table.BY_PLUGINS)] == [
+        (name, []), (f"koord_policy_plugin_{name}", [(("disk",), 1)])]

@@ -7,10 +7,12 @@ import copy
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.builtin_plugins.scheduler.kubernetes.volume_binding.plugin import VolumeBinding
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.observe.counters import Counters
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from tests.engine.scheduler.cycle.manual_executor import ManualExecutor
 
@@ -159,11 +161,11 @@ class World:
     def __init__(self, *objects, timeout=600, answers=True):
         self.now, self.verdicts = 0, []
         self.api = Api(*NODES, LATE, LOCAL, *objects, answers=answers)
-        self.executor = ManualExecutor()
+        self.executor, self.counters = ManualExecutor(), Counters()
         profile = ProfileSpec("default-scheduler", args={"VolumeBinding": {"bindTimeoutSeconds": timeout}})
         self.loop = SchedulingLoop(
             self.api.cluster, Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: self.now,
-            client=self.api, executor=self.executor, concluded=self.verdicts.append)
+            client=self.api, executor=self.executor, concluded=self.verdicts.append, count=self.counters)
 
     def add(self, item):
         self.api.store(item)
@@ -184,6 +186,12 @@ class World:
     def ends(self):
         """The ends of binding cycles: name, node, or the message of the failure."""
         return [(each.pod.name, each.node or each.refusal[2].message) for each in self.verdicts]
+
+    @property
+    def errors(self):
+        """The failed attempts by stage of volume binding."""
+        found = self.counters.read().get("scheduler_volume_scheduling_stage_error", {})
+        return {dict(labels)["operation"]: amount for labels, amount in found.items()}
 
     @property
     def awaiting(self):
@@ -414,3 +422,60 @@ def test_a_pod_that_changes_while_it_waits_is_requeued_all_the_same(provisioning
     world.step()
     assert world.ends == [("web", 'binding volumes: provisioning failed for PVC "data"')]
     assert world.loop.queue.counts()["backoff"] == 1
+
+
+# Errors by stage
+
+
+def deleted_pod(world):
+    world.api.remove("Pod", "default/web")
+
+
+def removed_annotation(world):
+    world.api.merge(*CLAIM, {"metadata": {"annotations": {SELECTED: None}}})
+
+
+def timeout(world):
+    world.now += 600 * SECOND
+
+
+@pytest.mark.parametrize("end", [deleted_pod, removed_annotation, timeout])
+def test_a_wait_that_ends_without_the_claims_is_one_error_of_the_stage_bind(provisioning, end):
+    assert provisioning.errors == {}
+    end(provisioning)
+    provisioning.step()
+    assert (provisioning.awaiting, provisioning.errors) == ([], {"bind": 1})
+
+
+def test_a_refused_write_is_an_error_of_the_stage_bind():
+    world = World(claim("data", "local"), volume("disk", "west"))
+    world.add(pod("web", "data"))
+    world.api.merge("PersistentVolume", "disk", {"spec": {"claimRef": {"name": "other", "uid": "uid-other"}}})
+    world.work()
+    assert world.errors == {"bind": 1}
+
+
+def test_a_pod_that_fails_after_its_claims_are_bound_is_no_error_of_a_stage(provisioning):
+    provisioning.api.provision("data", "east")
+    provisioning.step()
+
+    def refused(pod, node):
+        raise OSError("refused")
+
+    provisioning.api.bind = refused
+    provisioning.work()
+    assert ([node for _, node in provisioning.ends], provisioning.errors) == (["refused"], {})
+
+
+@pytest.mark.parametrize(("stage", "part"), [("predicate", "_matched"), ("assume", "_assume")])
+def test_a_pod_that_fits_nowhere_is_no_error_of_a_stage_and_an_exception_is_one(monkeypatch, stage, part):
+    world = World(claim("data", "local"))
+    world.api.store(pod("web", "data"))
+    assert (world.step(), world.errors) == (["web"], {})
+
+    def fails(*_):
+        raise ValueError("a volume that cannot be read")
+
+    monkeypatch.setattr(VolumeBinding, part, fails)
+    world.api.store(volume("disk", "west"))
+    assert (world.after_backoff(), world.api.bound, world.errors) == (["web"], {}, {stage: 1})
