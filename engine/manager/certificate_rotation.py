@@ -1,7 +1,8 @@
 """Certificates that the manager makes: stored in a Secret, served by all replicas, and known to the API server.
 
 Every replica looks at the Secret each minute, and serves what is in it. The leader makes the certificates that are due,
-and writes the authorities into `caBundle` of the webhook configurations.
+and writes the authorities into `caBundle` of the webhook configurations first: what is in the Secret may be served at
+once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import logging
 import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -25,7 +26,7 @@ from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Tran
 from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
 from koordpolicy.engine.source import PolicyError
 
-from .certificates import Certificates, is_usable, renew
+from .certificates import Certificates, is_usable, published, renew
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -69,11 +70,12 @@ class CertificateRotation:
     def __init__(
         self, transport: Transport, settings: CertificateSettings, context: ssl.SSLContext, *,
         leads: Callable[[], bool], now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        check_s: float = CHECK_S, soon_s: float = _SOON_S,
+        check_s: float = CHECK_S, soon_s: float = _SOON_S, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`context` is that of the webhooks' listener. Until the Secret is read, it has a certificate that no client
         trusts, so that probes are answered. `leads` says whether this process may write. It checks every `check_s`
-        seconds, and every `soon_s` until there is a certificate.
+        seconds, and every `soon_s` until there is a certificate; `soon_s` is also the time that the API server gets to
+        see a new `caBundle`.
         """
         self.settings = settings
         self.ready = False
@@ -85,6 +87,7 @@ class CertificateRotation:
         self._now = now
         self._check_s = check_s
         self._soon_s = soon_s
+        self._sleep = sleep
         self._woken = asyncio.Event()
         self._faults = RepeatedFaults()
         self._served = renew(None, settings.names, now())
@@ -108,7 +111,7 @@ class CertificateRotation:
                     await self._woken.wait()
 
     async def check(self) -> None:
-        """Serve the stored certificates; the leader first stores and publishes those that are due.
+        """Serve the stored certificates; the leader first publishes and stores those that are due.
 
         Raises:
             CertificateFault: the API server refused something, or the Secret is of no use to a process that does not
@@ -117,9 +120,11 @@ class CertificateRotation:
         stored, version = await self._read()
         if self._leads():
             desired = renew(stored, self.settings.names, self._now())
+            changed = await self._publish(desired)
             if desired is not stored:
+                if changed:
+                    await self._sleep(self._soon_s)
                 await self._store(desired, version)
-            await self._publish(desired.bundle)
             stored = desired
         if stored is None or not is_usable(stored):
             raise CertificateFault(f"the Secret `{self.settings.secret}` has none yet: the manager that holds the "
@@ -157,8 +162,9 @@ class CertificateRotation:
         self._expect(result, f"the Secret `{settings.secret}` cannot be written", "secrets")
         _LOG.info("a new certificate for %s is in the Secret %s", ", ".join(settings.names), settings.secret)
 
-    async def _publish(self, bundle: bytes) -> None:
-        text = base64.b64encode(bundle).decode()
+    async def _publish(self, desired: Certificates) -> bool:
+        """Let the API server know the authorities; returns whether it did not."""
+        written = False
         for resource in CONFIGURATIONS:
             reference = ObjectReference(resource, "", self.settings.configuration)
             found = await self._get(reference)
@@ -166,12 +172,17 @@ class CertificateRotation:
                 raise CertificateFault(f"there is no {resource.kind} `{reference.name}`, which the API server needs to "
                                        "call the webhooks: apply deploy/manager, or name another one with "
                                        "`--webhook-configuration`")
-            changed = [
-                {"name": each["name"], "clientConfig": {"caBundle": text}} for each in found.get("webhooks") or ()
-                if (each.get("clientConfig") or {}).get("caBundle") != text]
+            changed = []
+            for each in found.get("webhooks") or ():
+                known = (each.get("clientConfig") or {}).get("caBundle") or ""
+                text = base64.b64encode(published(desired, _decoded(known), self._now())).decode()
+                if text != known:
+                    changed.append({"name": each["name"], "clientConfig": {"caBundle": text}})
             if changed:
+                written = True
                 result = await self._writer.merge_patch(reference, {"webhooks": changed}, strategic=True)
                 self._expect(result, f"the {resource.kind} `{reference.name}` cannot be patched", resource.plural)
+        return written
 
     async def _get(self, reference: ObjectReference) -> dict[str, Any] | None:
         """Return an object; None if there is none."""
@@ -188,6 +199,14 @@ class CertificateRotation:
         if not result.done:
             help_ = f": grant it on `{resource}`" if result.status is WriteStatus.FORBIDDEN else ""
             raise CertificateFault(f"{what}: {result.message}{help_}")
+
+
+def _decoded(text: str) -> bytes:
+    """Return what is in base64; nothing if it is malformed."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
 
 
 def load(context: ssl.SSLContext, certificates: Certificates) -> None:

@@ -1,8 +1,8 @@
 """The certificates of webhooks that the manager makes itself: an authority, what it has signed, and when both are due.
 
 The authority is renewed while a third of its life is left, years before it ends. Until then the old one stays in the
-bundle, and the certificate that it signed stays in use: so the API server knows a new authority long before anything
-that it signed is served.
+bundle, and the certificate that it signed stays in use. If both are due at once, the old authority signs once more, and
+is renewed afterwards: so the API server knows a new authority for months before anything that it signed is served.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _LEFT: Final = 1 / 3
 _SKEW: Final = timedelta(hours=1)
 """Certificates are valid from an hour ago on: clocks differ."""
 _MOST_AUTHORITIES: Final = 8
+SETTLING: Final = timedelta(minutes=10)
+"""The time from the issue of a certificate after which every replica serves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +55,34 @@ def renew(stored: Certificates | None, names: Sequence[str], now: datetime) -> C
     authorities = [each for each in read.authorities if each.not_valid_after_utc > now][:_MOST_AUTHORITIES]
     authority, key = read.authorities[0], read.authority_key
     found = stored
-    if _is_due(authority, now):
+    certificate_due = (_is_due(read.certificate, now) or _names_of(read.certificate) != set(names)
+                       or not any(_has_signed(each, read.certificate) for each in authorities))
+    if _is_due(authority, now) and not (certificate_due and _may_sign(authority, now)):
         authority, key = _new_authority(now)
         authorities.insert(0, authority)
         found = replace(found, authority_key=_key_pem(key))
     if len(authorities) != len(read.authorities) or authorities[0] is not read.authorities[0]:
         found = replace(found, bundle=_pem(authorities))
-    if (_is_due(read.certificate, now) or _names_of(read.certificate) != set(names)
-            or not any(_has_signed(each, read.certificate) for each in authorities)):
+    if certificate_due:
         return _issued(found, authority, key, names, now)
     return found
+
+
+def published(desired: Certificates, known: bytes, now: datetime) -> bytes:
+    """Return the authorities for `caBundle`, which has those of `known`.
+
+    Until the desired certificate has settled, some replicas still serve the one before it: what verifies that stays.
+    """
+    certificate = x509.load_pem_x509_certificate(desired.certificate)
+    if now - (certificate.not_valid_before_utc + _SKEW) >= SETTLING:
+        return desired.bundle
+    try:
+        there = x509.load_pem_x509_certificates(known)
+    except ValueError:
+        return desired.bundle
+    of_bundle = x509.load_pem_x509_certificates(desired.bundle)
+    kept = [each for each in there if each not in of_bundle and each.not_valid_after_utc > now]
+    return desired.bundle + _pem(kept[:_MOST_AUTHORITIES])
 
 
 def is_usable(stored: Certificates) -> bool:
@@ -97,6 +117,11 @@ def _read(stored: Certificates) -> _Read | None:
 def _is_due(certificate: x509.Certificate, now: datetime) -> bool:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return now < begin or (end - now) / (end - begin) < _LEFT
+
+
+def _may_sign(authority: x509.Certificate, now: datetime) -> bool:
+    """Return whether an authority outlives a certificate of now."""
+    return authority.not_valid_before_utc <= now and authority.not_valid_after_utc >= now + CERTIFICATE_LIFE
 
 
 def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:

@@ -5,10 +5,12 @@ import base64
 import contextlib
 import json
 import ssl
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.transport import ApiError, Status, Transport
@@ -75,14 +77,20 @@ class ApiServer(Transport):
 
 
 class Replica:
-    """A manager's rotation with its own clock and leadership."""
+    """A manager's rotation with its own clock and leadership; `meanwhile` runs where it waits for the API server."""
 
     def __init__(self, api: ApiServer, *, leads: bool = True) -> None:
         self.leads = leads
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
         self.now = NOW
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.rotation = CertificateRotation(
-            api, SETTINGS, self.context, leads=lambda: self.leads, now=lambda: self.now)
+            api, SETTINGS, self.context, leads=lambda: self.leads, now=lambda: self.now, sleep=self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        if self.meanwhile is not None:
+            await self.meanwhile()
 
     def check(self) -> None:
         asyncio.run(self.rotation.check())
@@ -109,7 +117,7 @@ def test_the_leader_makes_the_secret_and_publishes_its_authority(api: ApiServer)
     replica = Replica(api)
     assert (replica.rotation.ready, replica.certificate() != "") == (False, True)
     replica.check()
-    assert api.writes == [("POST", "/api/v1/namespaces/ns/secrets"), *(("PATCH", path) for path in HOOKS)]
+    assert api.writes == [*(("PATCH", path) for path in HOOKS), ("POST", "/api/v1/namespaces/ns/secrets")]
     assert api.objects[SECRET]["type"] == "kubernetes.io/tls"
     assert api.bundles() == {base64.b64encode(api.stored().bundle).decode()}
     assert api.objects[HOOKS[0]]["webhooks"][0]["clientConfig"]["service"] == {"name": "s"}
@@ -196,6 +204,9 @@ def test_it_looks_soon_until_there_is_a_certificate_and_again_once_it_leads(
 ):
     leads: list[bool] = []
 
+    async def no_time(_: float) -> None:
+        """The loop does nothing else meanwhile."""
+
     async def run() -> None:
         looks = asyncio.Event()
 
@@ -205,7 +216,8 @@ def test_it_looks_soon_until_there_is_a_certificate_and_again_once_it_leads(
             return leads[-1]
 
         rotation = CertificateRotation(
-            api, SETTINGS, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), leads=may_write, soon_s=0.001, check_s=3600)
+            api, SETTINGS, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), leads=may_write, soon_s=0.001, check_s=3600,
+            sleep=no_time)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(rotation.run())
             while not rotation.ready:
@@ -227,3 +239,121 @@ def test_certificates_in_a_secret_of_others_are_used_if_the_manager_would_have_m
     replica = Replica(api)
     replica.check()
     assert ([path for _, path in api.writes], replica.certificate()) == ([*HOOKS], made.certificate.decode())
+
+
+# Two replicas, and certificate and authority that are due at once
+
+
+class Watched(ApiServer):
+    """After each write, every certificate that is stored or served must be trusted by what was in every `caBundle`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replicas: list[Replica] = []
+        self.looks = 0
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        answer = await super().request(method, path, **more)
+        if method != "GET" and SECRET in self.objects:
+            self.look()
+        return answer
+
+    def look(self) -> None:
+        self.looks += 1
+        shown = [self.stored().certificate.decode(), *(each.certificate() for each in self.replicas)]
+        for bundle in self.bundles():
+            issuers = {each.subject for each in x509.load_pem_x509_certificates(base64.b64decode(bundle))}
+            for each in shown:
+                assert x509.load_pem_x509_certificate(each.encode()).issuer in issuers
+
+
+def pair() -> tuple[Watched, Replica, Replica]:
+    """Return an API server and two replicas that serve its certificate, the first of which leads."""
+    api = Watched()
+    leader, other = Replica(api), Replica(api, leads=False)
+    leader.check()
+    other.check()
+    api.replicas = [leader, other]
+    return api, leader, other
+
+
+def authorities(bundle: bytes) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(bundle)
+
+
+def test_if_both_are_due_at_once_the_known_authority_signs_and_a_new_one_is_only_published():
+    api, leader, other = pair()
+    [old] = authorities(api.stored().bundle)
+    leader.now += timedelta(days=2440)  # two thirds of ten years are 2433 days
+    for minute in range(3):
+        leader.check()
+        x509.load_pem_x509_certificate(api.stored().certificate).verify_directly_issued_by(old)
+        assert len(authorities(api.stored().bundle)) == min(minute + 1, 2)
+        other.check()
+        api.look()
+        leader.now += timedelta(minutes=1)
+    [new, kept] = authorities(api.stored().bundle)
+    assert (kept, leader.certificate(), other.certificate()) == (old, *[api.stored().certificate.decode()] * 2)
+    leader.now += timedelta(days=300)
+    leader.check()
+    x509.load_pem_x509_certificate(api.stored().certificate).verify_directly_issued_by(new)
+    other.check()
+    api.look()
+    assert api.looks > 5
+
+
+def lost(api: Watched) -> None:
+    del api.objects[SECRET]
+
+
+def broken(api: Watched) -> None:
+    api.objects[SECRET]["data"]["ca.key"] = "!"
+
+
+@pytest.mark.parametrize("begin_anew", [lost, broken])
+def test_a_new_authority_that_must_sign_at_once_is_known_first_and_the_old_one_until_all_serve_what_it_signed(
+    begin_anew: Callable[[Watched], None],
+):
+    api, leader, other = pair()
+    before, [old] = other.certificate(), authorities(api.stored().bundle)
+    begin_anew(api)
+    seen: list[tuple[bool, int]] = []
+
+    async def looks() -> None:
+        """Another replica looks while the API server gets to see the new bundle: nothing of it is in the Secret yet."""
+        with contextlib.suppress(CertificateFault):
+            await other.rotation.check()
+        [bundle] = api.bundles()
+        seen.append((other.certificate() == before, len(authorities(base64.b64decode(bundle)))))
+
+    leader.meanwhile = looks
+    leader.now += timedelta(days=1)
+    leader.check()
+    assert seen == [(True, 2)]
+    assert leader.certificate() == api.stored().certificate.decode() != before
+    api.look()  # the other replica serves the old certificate still
+    leader.now += timedelta(minutes=2)
+    leader.check()
+    other.check()
+    api.look()
+    leader.now += timedelta(minutes=10)
+    leader.check()
+    [bundle] = api.bundles()
+    assert old not in authorities(base64.b64decode(bundle))
+    assert base64.b64decode(bundle) == api.stored().bundle
+
+
+def test_what_cannot_be_published_is_not_stored_where_others_would_serve_it():
+    api, leader, other = pair()
+    before = api.stored()
+    leader.now += timedelta(days=3400)  # the old authority does not outlive another certificate
+    api.refusals[f"PATCH {HOOKS[1]}"] = 403
+    with pytest.raises(CertificateFault, match="cannot be patched"):
+        leader.check()
+    other.check()
+    assert (api.stored(), other.certificate()) == (before, before.certificate.decode())
+    api.refusals.clear()
+    leader.check()
+    other.check()
+    api.look()
+    assert len(authorities(api.stored().bundle)) == 2
