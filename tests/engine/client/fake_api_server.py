@@ -24,6 +24,7 @@ class FakeApiServer:
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     server: str = ""
+    runner: web.AppRunner | None = None
 
     @property
     def connection(self) -> Connection:
@@ -39,6 +40,17 @@ class FakeApiServer:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return await answer(request)
 
+    async def refuse_connections(self) -> None:
+        """Refuse new connections from now on; those that there are stay."""
+        assert self.runner is not None
+        for site in tuple(self.runner.sites):
+            await site.stop()
+
+    async def take_connections(self) -> None:
+        """Take connections again, at the same port."""
+        assert self.runner is not None
+        await web.TCPSite(self.runner, "127.0.0.1", int(self.server.rpartition(":")[2])).start()
+
     async def until(self, requests: int) -> None:
         """Wait until so many requests have come; a minute at most, as the machine may do a lot else."""
         async with asyncio.timeout(60):
@@ -53,6 +65,7 @@ async def api_server(*answers: Callable[[web.Request], Awaitable[web.StreamRespo
     application.router.add_route("*", "/{path:.*}", fake.answer)
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
+    fake.runner = runner
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     fake.server = f"http://127.0.0.1:{runner.addresses[0][1]}"

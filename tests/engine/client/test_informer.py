@@ -28,7 +28,6 @@ from .fake_api_server import (
     json_answer,
     pod,
     pods,
-    recorded,
     refusal,
     refused,
     skip,
@@ -54,7 +53,12 @@ async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool | None = 
                    delays: list[float] | None = None, resource: ApiResource = PODS,
                    clock: Callable[[], float] = lambda: 0.0, **more: Any) -> AsyncIterator[Informer]:
     """Run an informer; by the default clock each watch ends in the instant in which it began."""
-    recorded_delays, sleep = recorded()
+    waits = [] if delays is None else delays
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.sleep(0)
+
     async with Transport(fake.connection, rate=0, sleep=sleep) as transport:
         backoff = Backoff(clock=lambda: 0.0, jitter=lambda: 0.0)
         made = Informer(transport, resource, seen.deliver, streaming=streaming, backoff=backoff, sleep=sleep,
@@ -65,8 +69,6 @@ async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool | None = 
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            if delays is not None:
-                delays += recorded_delays
 
 
 async def until(condition: Any) -> None:
@@ -142,6 +144,33 @@ def test_l6_watches_that_end_at_once_are_started_ever_more_slowly():
 
 
 def test_l7_a_watch_that_is_refused_the_connection_starts_again_without_a_list():
+    async def run() -> None:
+        delays: list[float] = []
+        seen = Seen()
+        cut = asyncio.Event()
+
+        async def until_cut(request: web.Request) -> web.StreamResponse:
+            await cut.wait()
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+
+        async with api_server(pods(10), until_cut, watched(("ADDED", pod("a", 11)))) as fake, \
+                informer(fake, seen, delays=delays):
+            await fake.until(2)
+            await fake.refuse_connections()
+            cut.set()
+            await until(lambda: len(delays) > 3)
+            assert len(fake.queries) == 2
+            await fake.take_connections()
+            await until(lambda: seen)
+        assert [("watch" in query, query["resourceVersion"]) for query in fake.queries] == [
+            (False, "0"), (True, "10"), (True, "10")]
+
+    asyncio.run(run())
+
+
+def test_l7_a_watch_whose_connection_breaks_at_once_starts_again_without_a_list():
     async def run() -> None:
         delays: list[float] = []
         seen = Seen()

@@ -352,7 +352,10 @@ def test_a_victim_that_cannot_be_deleted_is_there_again_and_the_preemptor_is_tri
 
 def test_l37_a_preemptor_clears_the_nominations_of_lower_pods_for_its_node(scene):
     nominated = {**waiting("middle", priority=5), "status": {"nominatedNodeName": "one"}}
-    made = preempting(scene).start(node("one"), on("low", "one", priority=1), nominated, waiting("high", priority=9))
+    elsewhere = {**waiting("elsewhere", priority=5), "status": {"nominatedNodeName": "two"}}
+    made = preempting(scene).start(
+        node("one"), node("two"), on("low", "one", priority=1), on("also-low", "two", priority=1), nominated, elsewhere,
+        waiting("high", priority=9))
     made.until(lambda: made.client.cleared)
     assert made.client.cleared == ["middle"]
 

@@ -71,6 +71,22 @@ def test_l32_an_error_backs_off_from_one_second_up_to_ten(queue, clock):
     assert waits == [1, 2, 4, 8, 10, 10]
 
 
+def test_l32_a_pod_that_events_wake_up_at_once_is_not_tried_again_before_its_backoff_ends(queue, clock):
+    queue.add(pod("p"))
+    waits, tried = [], queue.pop()
+    for _ in range(6):
+        queue.failed(tried, [LABELS])
+        failed, tried = clock.now, None
+        while tried is None:
+            queue.note(Event("Node", "n", node(zone="before"), node(zone=f"{clock.now}")))
+            clock.advance(0.5)
+            queue.add(pod("busy", 9))  # there is always another pod to try
+            assert popped(queue) == "busy"
+            tried = queue.pop()
+        waits.append((clock.now - failed) / SECOND)
+    assert waits == [1, 2, 4, 8, 10, 10]
+
+
 def test_what_a_pod_was_refused_for_wakes_it_and_nothing_else_does(queue, clock):
     queue.add(pod("p"))
     queue.failed(queue.pop(), [LABELS])
