@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,8 +38,9 @@ from .host.kubelet_driver import DriverQuestion
 from .host.resctrl import has_resctrl, mount_resctrl
 from .live_readings import LiveReadings
 from .metric_cache.cache import MetricCache
-from .metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
+from .metrics_advisor.advisor import DEVICE_GATES, AdvisorSettings, MetricsAdvisor
 from .metrics_advisor.collector import Sources
+from .metrics_advisor.devices import DeviceUsage
 from .metrics_advisor.pleg import LifecycleEvent, LifecycleWatcher
 from .node_recorder import NodeRecorder
 from .parts import AgentParts, PeriodicCollector, SystemClock
@@ -50,8 +51,10 @@ from .resource_executor.executor import ResourceExecutor
 from .resource_executor.journal import ResourceJournal, read_boot
 from .resource_executor.results import MetricHook
 from .resource_executor.tree import FileTree
+from .states_informer.device_reporter import DeviceReporter
 from .states_informer.kubelet import KubeletObserver
 from .states_informer.node_metric_reporter import NodeMetricReporter
+from .states_informer.node_objects import DEVICE
 from .states_informer.node_topology_reporter import NodeTopologyReporter, TopologySettings
 from .states_informer.settings import FROM_KUBELET, StatesSettings
 from .states_informer.state_store import StateStore
@@ -92,7 +95,7 @@ class NodeAgentSettings:
     collect: frozenset[str] = frozenset()
     """The collectors that run besides those that always do, and those of gates."""
     reports: bool = True
-    """False to write neither NodeMetric nor NodeResourceTopology: a dry run, or koordlet does."""
+    """False to write neither NodeMetric nor NodeResourceTopology nor Device: a dry run, or koordlet does."""
     prediction: PredictorSettings = field(default_factory=PredictorSettings)
     qps: float = 20.0
     burst: int = 30
@@ -101,6 +104,15 @@ class NodeAgentSettings:
     def node(self) -> str:
         """The name of the node."""
         return self.states.node
+
+    @property
+    def reported_devices(self) -> frozenset[str]:
+        """The types of devices that are reported: those of koordlet's gates, or all if the collector is named."""
+        if not self.reports:
+            return frozenset()
+        if DeviceUsage.name in self.collect:
+            return frozenset(DEVICE_GATES)
+        return frozenset(kind for kind, gate in DEVICE_GATES.items() if self.gates.get(gate, False))
 
 
 Observer = Callable[[Conclusion, LiveReadings], object]
@@ -160,7 +172,9 @@ class NodeAgent:
         self._event_transport = Transport(connection, rate=settings.qps, burst=settings.burst, observer=requests)
         self.recorder = EventRecorder(self._event_transport, host=settings.node)
         self.states = StatesInformer(
-            self.io, self._transport, settings.states, effective_spec=lambda spec: effective_spec(spec) or {},
+            self.io, self._transport,
+            replace(settings.states, follow=frozenset({DEVICE} if settings.reported_devices else ())),
+            effective_spec=lambda spec: effective_spec(spec) or {},
             reads=_reads_of(policies.registry), store=StateStore(settings.state_dir, settings.node),
             wake=self.wake, kubelet_observer=kubelet_requests)
         self.evictor = PodEvictor(
@@ -183,6 +197,9 @@ class NodeAgent:
             predictor=settings.prediction) if settings.reports else None
         self._topology_reporter = NodeTopologyReporter(
             self.states, writer, lambda: self.host, self._topology_settings()) if settings.reports else None
+        self._device_reporter = DeviceReporter(
+            self.states, writer, lambda: self.advisor.devices.devices if self.advisor.devices.started else None,
+            lambda: self.host.processors, settings.reported_devices) if settings.reported_devices else None
         self._ended = threading.Event()
         self._listen()
 
@@ -258,6 +275,8 @@ class NodeAgent:
             self.io.spawn(self._usage_reporter.run(), "to report usage")
         if self._topology_reporter is not None:
             self.io.spawn(self._topology_reporter.run(), "to report the topology")
+        if self._device_reporter is not None:
+            self.io.spawn(self._device_reporter.run(), "to report the devices")
         if self.settings.states.pods_from == FROM_KUBELET:
             threading.Thread(target=self._watch_pods, name="pleg", daemon=True).start()
 

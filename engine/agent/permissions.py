@@ -10,6 +10,7 @@ from typing import Final
 from koordpolicy.engine.client.permissions import REVIEWS, Permission
 
 _SLO: Final = "slo.koordinator.sh"
+_SCHEDULING: Final = "scheduling.koordinator.sh"
 _TOPOLOGY: Final = "topology.node.k8s.io"
 
 STATES: Final = (
@@ -32,6 +33,11 @@ PODS_FROM_API: Final = (Permission("", "pods", ("list", "watch"), "pods of the A
 CLAIMS: Final = (Permission("", "persistentvolumeclaims", ("get",), "the volumes of pods whose I/O is limited"),)
 """With policies or a strategy (BlkIOReconcile) that limit the I/O of volumes of claims."""
 
+DEVICES: Final = (
+    Permission(_SCHEDULING, "devices", ("list", "watch", "create", "patch"), "reports of GPUs and RDMA adapters"),
+)
+"""With the collector of devices (Accelerators, RDMADevices, or `--collect devices`)."""
+
 EVICTIONS: Final = (
     Permission("", "pods/eviction", ("create",), "evictions"),
     Permission("", "pods", ("delete",), "evictions above a hard threshold (`hardThresholdPercent`)"),
@@ -40,5 +46,5 @@ EVICTIONS: Final = (
 )
 """With strategies that evict."""
 
-AGENT: Final = (*STATES, *CLAIMS, *EVICTIONS, *REVIEWS)
+AGENT: Final = (*STATES, *CLAIMS, *DEVICES, *EVICTIONS, *REVIEWS)
 """Of the shipped DaemonSet, cluster-wide."""

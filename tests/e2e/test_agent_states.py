@@ -16,9 +16,12 @@ from typing import Any
 import pytest
 
 from koordpolicy.engine.agent import permissions
+from koordpolicy.engine.agent.host.devices import GPU, HostDevice
 from koordpolicy.engine.agent.metric_cache.cache import MetricCache
+from koordpolicy.engine.agent.states_informer.device_reporter import DeviceReporter
 from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings
 from koordpolicy.engine.agent.states_informer.node_metric_reporter import NodeMetricReporter
+from koordpolicy.engine.agent.states_informer.node_objects import DEVICE as DEVICE_KIND
 from koordpolicy.engine.agent.states_informer.node_topology_reporter import NodeTopologyReporter, TopologySettings
 from koordpolicy.engine.agent.states_informer.settings import StatesSettings
 from koordpolicy.engine.agent.states_informer.state_store import StateStore
@@ -35,12 +38,15 @@ from koordpolicy.engine.slo.effective import effective_spec
 from tests.engine.agent.states_informer.fake_kubelet import FakeKubelet, pod, pod_list, text
 
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
-from .custom_resources import NODE_METRIC, NODE_SLO, NODE_TOPOLOGY, define
+from .custom_resources import DEVICE, NODE_METRIC, NODE_SLO, NODE_TOPOLOGY, define
 from .nodes import add_node, add_pod
 from .roles import NAMESPACE, account_kubeconfig
 from .scheduler_process import until
 
 HOST = Host(processors=tuple(Processor(cpu, cpu // 2, 0, 0) for cpu in range(4)))
+KINDS = (NODE_SLO, NODE_METRIC, NODE_TOPOLOGY, DEVICE)
+GPUS = (HostDevice(GPU, 0, "card0", "0000:3b:00.0", "amdgpu", 0, healthy=True, directory=Path("/none"),
+                   memory=1 << 34),)
 POLICY = {"metricCollectPolicy": {"reportIntervalSeconds": 1, "aggregateDurationSeconds": 60,
                                   "nodeAggregatePolicy": {"durations": ["5m"]}}}
 
@@ -56,7 +62,8 @@ class Node:
         io.on_close(self.transport.close)
         self.io = io
         self.states = StatesInformer(
-            io, self.transport, StatesSettings(name, pods_from, reached), effective_spec=effective_spec,
+            io, self.transport, StatesSettings(
+                name, pods_from, reached, follow=frozenset({DEVICE_KIND})), effective_spec=effective_spec,
             store=StateStore(directory, name), clock=lambda: time.monotonic() + self.ahead)
 
     def keys(self) -> list[str]:
@@ -71,10 +78,14 @@ class Node:
         return NodeMetricReporter(self.states, ClusterWriter(self.transport), statistics,
                                   server_time=self.transport.server_clock.nanoseconds, **more)
 
+    def devices(self, found: Sequence[HostDevice]) -> DeviceReporter:
+        return DeviceReporter(self.states, ClusterWriter(self.transport), lambda: found, lambda: HOST.processors,
+                              frozenset({GPU}), interval=0.1)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def kinds(cluster: ControlPlane | NamedCluster) -> None:
-    for kind in (NODE_SLO, NODE_METRIC, NODE_TOPOLOGY):
+    for kind in KINDS:
         with contextlib.suppress(ApiError):
             define(cluster.admin, kind)
 
@@ -91,7 +102,7 @@ def name(admin: AdminClient) -> Iterator[str]:
     made = f"e2e-{secrets.token_hex(4)}"
     add_node(admin, made, cpu="4")
     yield made
-    for path in (f"/api/v1/nodes/{made}", *(kind.path(name=made) for kind in (NODE_SLO, NODE_METRIC, NODE_TOPOLOGY))):
+    for path in (f"/api/v1/nodes/{made}", *(kind.path(name=made) for kind in KINDS)):
         with contextlib.suppress(ApiError):
             admin.delete(path)
 
@@ -244,6 +255,31 @@ def test_d9_an_agent_starts_without_its_api_server_and_follows_it_once_it_is_bac
         os.kill(server.pid, signal.SIGCONT)
 
 
+def test_a_device_is_created_and_written_only_when_it_changes(
+    cluster: ControlPlane | NamedCluster, admin: AdminClient, name: str, kubelet: FakeKubelet, tmp_path: Path,
+):
+    found = list(GPUS)
+    with following(cluster.kubeconfig(), name, kubelet, tmp_path / "state") as node:
+        reporter = node.devices(found)
+        until(lambda: node.states.synced)
+        node.io.spawn(reporter.run(), "reports")
+        until(lambda: node.states.device)
+        made = admin.get(DEVICE.path(name=name))
+        assert made["spec"]["devices"] == [{
+            "type": "gpu", "minor": 0, "id": "0000:3b:00.0", "health": True,
+            "resources": {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100",
+                          "koordinator.sh/gpu-memory": "17179869184"},
+            "topology": {"socketID": 0, "nodeID": 0, "pcieID": "", "busID": "0000:3b:00.0"}}]
+        admin.merge(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {"changed": "yes"}}})
+        until(lambda: (node.states.node or {})["metadata"].get("annotations", {}).get("changed"))
+        time.sleep(1)
+        assert (admin.get(DEVICE.path(name=name))["metadata"]["resourceVersion"], reporter.writes) == (
+            made["metadata"]["resourceVersion"], 1)
+        admin.merge(DEVICE.path(name=name), {"spec": {"devices": []}})
+        until(lambda: reporter.writes == 2)
+        assert admin.get(DEVICE.path(name=name))["spec"] == made["spec"]
+
+
 def role(admin: AdminClient, account: str, granted: Sequence[permissions.Permission]) -> None:
     with contextlib.suppress(ApiError):
         admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
@@ -260,7 +296,7 @@ def test_l64_with_the_listed_permissions_nothing_is_refused(
     caplog: pytest.LogCaptureFixture,
 ):
     account = f"agent-{secrets.token_hex(4)}"
-    role(admin, account, permissions.STATES)
+    role(admin, account, (*permissions.STATES, *permissions.DEVICES))
     put(admin, NODE_SLO, name, spec={})
     put(admin, NODE_METRIC, name, spec=POLICY)
     settings = TopologySettings(interval=0.1, cpu_manager_state=tmp_path / "none", numa_nodes=tmp_path)
@@ -276,6 +312,11 @@ def test_l64_with_the_listed_permissions_nothing_is_refused(
         admin.merge(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {
             "node.koordinator.sh/reservation": '{"reservedCPUs": "0"}'}}})
         until(lambda: topology.writes == 2)
+        devices = node.devices(GPUS)
+        node.io.spawn(devices.run(), "reports")
+        until(lambda: devices.writes == 1 and node.states.device)
+        admin.merge(DEVICE.path(name=name), {"spec": {"devices": []}})
+        until(lambda: devices.writes == 2)
         assert (node.states.faults, "grant" in caplog.text) == ({}, False)
     with following(account_kubeconfig(cluster, account, tmp_path), name, kubelet, tmp_path / "other",
                    pods_from="api") as node:

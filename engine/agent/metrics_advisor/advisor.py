@@ -12,6 +12,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Processor, Storage
 
 from ..enforcement import LoggedCauses
+from ..host.devices import GPU, RDMA
 from ..parts import PeriodicCollector
 from .collector import SECOND, MetricCollector, Sources
 from .devices import DeviceUsage
@@ -27,10 +28,12 @@ _SWEEP: Final = 60 * SECOND
 """The interval at which descriptors of files that are not read any more are closed."""
 
 
+DEVICE_GATES: Final = {GPU: "Accelerators", RDMA: "RDMADevices"}
+"""koordlet's feature gates by type of device."""
 OPTIONAL: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "psi": ("psi", ("PSICollector",)), "coldmemoryresource": ("cold_memory", ("ColdPageCollector",)),
     "resctrl": ("resctrl", ("ResctrlCollector",)), "nodestorageinfo": ("storage", ("BlkIOReconcile",)),
-    "pagecache": ("page_cache", ()), "devices": ("devices", ("Accelerators", "RDMADevices")),
+    "pagecache": ("page_cache", ()), "devices": ("devices", tuple(DEVICE_GATES.values())),
 }
 """The collectors that are off by default, with their setting and koordlet's feature gates, each of which is enough."""
 

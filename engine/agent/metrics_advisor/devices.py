@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from ..host.devices import GPU, HostDevice, read_devices, read_word
+from ..host.devices import GPU, MEMORY_TOTAL_FILE, HostDevice, amount, read_devices
 from .collector import SECOND, MetricCollector, Sources
 
 LOOK: Final = 60 * SECOND
@@ -13,7 +13,7 @@ LOOK: Final = 60 * SECOND
 CORE: Final = "core"
 MEMORY: Final = "memory"
 MEMORY_TOTAL: Final = "memory-total"
-_FILES: Final = ((CORE, "gpu_busy_percent"), (MEMORY, "mem_info_vram_used"), (MEMORY_TOTAL, "mem_info_vram_total"))
+_FILES: Final = ((CORE, "gpu_busy_percent"), (MEMORY, "mem_info_vram_used"), (MEMORY_TOTAL, MEMORY_TOTAL_FILE))
 """The files of AMD's driver in sysfs: percent of the time, bytes. Other drivers have libraries for it."""
 
 
@@ -32,16 +32,17 @@ class DeviceUsage(MetricCollector):
         time = self.sources.monotonic()
         if self._listed is None or time - self._listed >= LOOK:
             self._listed = time
-            known, self.devices = self.devices, read_devices(Path(self.sources.sys))
+            known, self.devices = self.devices, read_devices(
+                Path(self.sources.sys), Path(self.sources.proc))
             for gone in {each.minor for each in known if each.type == GPU} - {
                     each.minor for each in self.devices if each.type == GPU}:
                 self.sources.cache.forget(GPU, str(gone))
         found: dict[str, dict[str, float]] = {resource: {} for resource, _ in _FILES}
         for device in self.devices:
             for resource, file in _FILES if device.type == GPU else ():
-                text = read_word(device.directory / file)
-                if text.isdecimal() and len(text) < 20:
-                    found[resource][str(device.minor)] = float(text)
+                value = amount(device.directory / file)
+                if value is not None:
+                    found[resource][str(device.minor)] = float(value)
         for resource, values in found.items():
             if values:
                 self.sources.cache.table(GPU, resource, self.interval).append_all(now, values)

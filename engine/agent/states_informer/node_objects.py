@@ -15,6 +15,7 @@ NODE: Final = "Node"
 NODE_SLO: Final = "NodeSLO"
 NODE_METRIC: Final = "NodeMetric"
 NODE_TOPOLOGY: Final = "NodeResourceTopology"
+DEVICE: Final = "Device"
 OBJECTS: Final[Mapping[str, frozenset[tuple[str, ...]] | None]] = {
     NODE: field_paths("metadata.{annotations,creationTimestamp,deletionTimestamp,labels}",
                       "spec.{taints,unschedulable}",
@@ -22,8 +23,11 @@ OBJECTS: Final[Mapping[str, frozenset[tuple[str, ...]] | None]] = {
     NODE_SLO: None,
     NODE_METRIC: field_paths("spec"),
     NODE_TOPOLOGY: None,
+    DEVICE: field_paths("metadata.labels", "spec"),
 }
 """The kinds with an object of the node's name, and the fields that the agent itself reads; None for all."""
+OPTIONAL: Final = frozenset({DEVICE})
+"""The kinds that are followed only if they are demanded (`StatesSettings.follow`)."""
 
 
 @dataclass(slots=True)

@@ -25,6 +25,8 @@ class StatesSettings:
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     pods_max_age: float = 0.0
     """Seconds after which pods are stale; 0 for 60 from the kubelet and 150 from the API server."""
+    follow: frozenset[str] = frozenset()
+    """The kinds of `node_objects.OPTIONAL` that are followed, too."""
 
     def __post_init__(self) -> None:
         """Check the values; raises `ValueError`."""

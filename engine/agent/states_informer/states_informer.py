@@ -28,11 +28,13 @@ from .callbacks import StateCallbacks
 from .claims import ClaimVolumes
 from .kubelet import Kubelet, KubeletError, KubeletObserver
 from .node_objects import (
+    DEVICE,
     NODE,
     NODE_METRIC,
     NODE_SLO,
     NODE_TOPOLOGY,
     OBJECTS,
+    OPTIONAL,
     FollowedObject,
     is_same_but_version,
     metadata_of,
@@ -78,7 +80,7 @@ class StatesInformer:
         self._now = now
         reads = reads or {}
         self._followed = {kind: FollowedObject(projection_of(fields, reads.get(kind, frozenset())))
-                          for kind, fields in OBJECTS.items()}
+                          for kind, fields in OBJECTS.items() if kind not in OPTIONAL or kind in settings.follow}
         self._node_slo: Mapping[str, Any] | None = None
         self._received_spec: Any = None
         self._reader = PodReader(pod_projection(reads), mirrors=settings.pods_from == FROM_API)
@@ -122,6 +124,11 @@ class StatesInformer:
     def topology(self) -> Mapping[str, Any] | None:
         """The NodeResourceTopology."""
         return self._followed[NODE_TOPOLOGY].object
+
+    @property
+    def device(self) -> Mapping[str, Any] | None:
+        """The Device without its status; None if there is none, or it is not followed."""
+        return self.object(DEVICE)
 
     @property
     def node_metric(self) -> Mapping[str, Any] | None:

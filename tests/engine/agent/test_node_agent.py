@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from koordpolicy.builtin_plugins.qos import PLUGINS
-from koordpolicy.engine.agent.node_agent import _reads_of
+from koordpolicy.engine.agent.node_agent import NodeAgentSettings, _reads_of
 from koordpolicy.engine.agent.states_informer.pods import pod_projection
+from koordpolicy.engine.agent.states_informer.settings import StatesSettings
 from koordpolicy.engine.cluster.kinds import Read, field_paths
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
@@ -40,3 +42,17 @@ def test_strategies_declare_nodes_and_pods():
         return {read.kind for read in plugin.reads}
 
     assert all({"Node", "Pod"} <= named(each) for each in PLUGINS)
+
+
+@pytest.mark.parametrize(("settings", "types"), [
+    ({}, set()),
+    ({"gates": {"Accelerators": True, "RDMADevices": False}}, {"gpu"}),
+    ({"gates": {"RDMADevices": True}}, {"rdma"}),
+    ({"collect": frozenset({"devices"})}, {"gpu", "rdma"}),
+    ({"collect": frozenset({"devices"}), "reports": False}, set()),
+])
+def test_devices_are_reported_of_the_types_whose_gate_is_on_or_all_if_the_collector_is_named(
+    settings: dict[str, Any], types: set[str],
+):
+    found = NodeAgentSettings(states=StatesSettings("n"), state_dir=Path("/none"), **settings)
+    assert found.reported_devices == types

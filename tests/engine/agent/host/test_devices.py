@@ -56,3 +56,31 @@ def test_an_adapter_is_healthy_with_an_active_port(tmp_path: Path, states: tuple
 
 def test_a_machine_without_devices_has_none(tmp_path: Path):
     assert read_devices(tmp_path) == ()
+
+
+def test_a_device_has_its_identity_its_memory_and_its_place_on_the_bus(tmp_path: Path):
+    sys, proc = tmp_path / "sys", tmp_path / "proc"
+    amd = pci(sys, "0000:3b:00.0", "amdgpu", unique_id="5a", mem_info_vram_total="4096")
+    place = sys / "devices" / "pci0000:3a" / "0000:3a:00.0"
+    place.mkdir(parents=True)
+    amd.rename(place / "0000:3b:00.0")
+    amd.symlink_to(place / "0000:3b:00.0")
+    pci(sys, "0000:af:00.0", "nvidia")
+    information = proc / "driver" / "nvidia" / "gpus" / "0000:af:00.0" / "information"
+    information.parent.mkdir(parents=True)
+    information.write_text("Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-1:2\nBus Type: \t PCIe\n")
+    pci(sys, "0000:d8:00.0", "nvidia", mem_info_vram_total="-1")
+    assert [(each.identity, each.memory, each.root) for each in read_devices(sys, proc)] == [
+        ("5a", 4096, "pci0000:3a"), ("GPU-1:2", 0, ""), ("", 0, "")]
+
+
+def test_a_virtual_function_is_part_of_its_device(tmp_path: Path):
+    device = pci(tmp_path, "0000:5e:00.0", "mlx5_core", class_="0x020000")
+    adapter(tmp_path, "mlx5_0", device, "4: ACTIVE")
+    for number in (10, 0, 2):
+        function = pci(tmp_path, f"0000:5e:01.{number}", "mlx5_core", class_="0x020000")
+        (function / "physfn").symlink_to(device)
+        (device / f"virtfn{number}").symlink_to(function)
+        adapter(tmp_path, f"mlx5_v{number}", function, "4: ACTIVE")
+    assert [(each.name, each.functions) for each in read_devices(tmp_path)] == [
+        ("mlx5_0", ("0000:5e:01.0", "0000:5e:01.2", "0000:5e:01.10"))]
