@@ -173,7 +173,7 @@ def test_the_document_evicts_what_the_plugin_evicts(nodes, pods, args, after_oth
 
 
 def measurements(nodes, pods):
-    """Yield what is measured of nodes, each with its system's usage, and pods: as NodeMetrics of both APIs."""
+    """Yield the measurements of nodes, each with its system's usage, and pods: as NodeMetrics of both APIs."""
     def amounts(*of):
         cpu, memory = (sum(each) for each in zip(*of, strict=True))
         return {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}

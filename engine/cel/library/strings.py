@@ -257,7 +257,7 @@ def _fixed(value: object, precision: int, *, old: bool) -> str:
 
 
 def _shown_special(number: float, *, old: bool) -> str | None:
-    """Return what `%f` and `%e` print of a number that is not finite; None for other numbers."""
+    """Return the text of `%f` and `%e` for a number that is not finite; None for other numbers."""
     special = _special(number)
     return special.replace("Infinity", "\u221e") if special is not None and old else special
 
