@@ -66,6 +66,7 @@ examples:
 """
 
 _BROKEN_PIPE: Final = 128 + 13
+_INTERRUPTED: Final = 128 + 2
 
 Builtins = Callable[[], "Iterable[Plugin]"]
 """Returns the Python plugins that are built in; passed in because the engine never imports them."""
@@ -178,6 +179,16 @@ def command_line(prog: str, loaded: Collection[str]) -> tuple[_Parser, dict[str,
 
 def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple, prog: str = "koord-policy") -> int:
     """Run a command and return its exit code (see `Exit`)."""
+    # Python has None for a stream that is closed when it starts (`>&-`).
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for all of the process, without `pathlib`
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    try:
+        return _main(argv, builtins, prog)
+    except KeyboardInterrupt:  # while modules are imported, which takes a second on a slow machine
+        return _INTERRUPTED
+
+
+def _main(argv: Sequence[str] | None, builtins: Builtins, prog: str) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     named = next((word for word in arguments if not word.startswith("-")), None)
     parser, children = command_line(prog, () if named is None else (named,))
@@ -241,8 +252,6 @@ def _guarded(run: Callable[[], int], named: Mapping[str, str], *, as_json: bool 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # The exit code of a program that SIGPIPE ends: the unread output may have reported a failure.
         return _BROKEN_PIPE
-    except KeyboardInterrupt:
-        return 130
 
 
 def _reported(error: Exception, named: Mapping[str, str]) -> int:

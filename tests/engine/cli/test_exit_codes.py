@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from koordpolicy.engine.cli import COMMANDS
+from koordpolicy.engine.cli import COMMANDS, main
 from koordpolicy.engine.cli.exits import Exit
 
 from .conftest import Run
@@ -245,6 +246,24 @@ def test_a_command_that_is_interrupted_ends_with_130(name: str, place: Path) -> 
         _, err = process.communicate(timeout=60)
         os.close(pipe)
     assert (process.returncode, err) == (130, b"")
+
+
+class _Interrupted(list[str]):
+    """A command line while which is read, Ctrl-C is pressed."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise KeyboardInterrupt
+
+
+def test_a_command_that_is_interrupted_before_it_runs_ends_with_130_and_without_a_traceback() -> None:
+    assert main(_Interrupted()) == 130
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_whose_output_is_closed_when_it_starts_runs_as_with_devnull(closed: str) -> None:
+    words = shlex.join(command("eval", "1"))
+    done = subprocess.run(["sh", "-c", f"{words} {closed}"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def _opened_by_reader(path: Path, process: subprocess.Popen[bytes]) -> int:
