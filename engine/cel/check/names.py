@@ -15,6 +15,7 @@ from .overload_errors import MOST_SHOWN
 
 _MOST_FIELDS: Final = 20
 """All fields of the engine's own types (`NodeInfo`), so that nobody has to look them up."""
+_PARAMS: Final = "params"
 _CONSTANTS: Final = {"true": "true", "false": "false", "null": "null", "none": "null", "nil": "null"}
 
 
@@ -43,7 +44,10 @@ def ident(checker: NodeChecker, node: Ident) -> Type:
         known.append(environment.definitions_name)
     constant = _CONSTANTS.get(name.lower())
     hint = did_you_mean(name, known) if constant is None else f"did you mean `{constant}`?"
-    if not hint and name in environment.functions:
+    owner = _owner(checker, name)
+    if owner:  # what a document declares comes before a name that is similar
+        hint = f"did you mean `{owner}.{name}`?"
+    elif not hint and name in environment.functions:
         hint = f"`{name}` is a function: call it"
     elif not hint and known:
         names = sorted(each for each in known if each)
@@ -51,6 +55,16 @@ def ident(checker: NodeChecker, node: Ident) -> Type:
         if len(names) > MOST_SHOWN:
             hint += " (docs/points.md has them all)"
     return checker.complain(f"no variable `{name}`", node, end=end, help=hint, code="cel-name")
+
+
+def _owner(checker: NodeChecker, name: str) -> str:
+    """Return what a name can be read of that stands without it: the definitions or the params; else an empty string."""
+    environment = checker.environment
+    if name in environment.definitions:
+        return environment.definitions_name
+    params = environment.variables.get(_PARAMS)
+    declared = None if params is None else environment.types.get(params.type.name)
+    return _PARAMS if declared is not None and name in declared.fields else ""
 
 
 def selection(checker: NodeChecker, node: Select) -> Type:

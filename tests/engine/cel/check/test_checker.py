@@ -300,6 +300,19 @@ def test_who_compares_an_amount_with_a_number_is_told_of_the_ready_numbers(text:
     assert help_.startswith("API objects hold amounts as strings; `allocatable.cpu`")
 
 
+def test_a_variable_or_param_of_the_document_without_its_prefix_is_suggested_with_it():
+    params = Variable("params", Type("Params"))
+    environment = Environment(
+        {**PLAIN.variables, "params": params},
+        {**PLAIN.types, "Params": ObjectType("Params", {"quantity": Field(INT), "limt": Field(INT)})}, PLAIN.functions,
+    ).with_definition("nod", analyze("1"))
+    # Before a function of that name, and before a variable with a similar one.
+    assert [fault(text, environment)[2] for text in ("nod", "quantity", "limt", "nodes")] == [
+        "did you mean `variables.nod`?", "did you mean `params.quantity`?", "did you mean `params.limt`?",
+        "did you mean `node`?",
+    ]
+
+
 def test_mixed_literals_are_looked_at_in_sound_expressions_only():
     assert [message for _, message, _ in faults("[1, 'a'] == nod")] == ["no variable `nod`"]
     assert type_of_text("'%s'.format([1, 'a', {'k': [1, 'x']}])") == "string"
