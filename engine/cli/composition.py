@@ -633,7 +633,10 @@ def pod_of(cluster: Cluster, name: str) -> PodInfo:
         named = sorted(key for key in keys if key.partition("/")[2] == name)
         if not named:
             known = keys if "/" in name else [key.partition("/")[2] for key in keys]
-            hint = did_you_mean(name, known) or f"it has {len(keys)} pods"
+            # A pod's own name is less often wrong than its namespace.
+            elsewhere = sorted(key for key in keys if "/" in name and key.partition("/")[2] == name.partition("/")[2])
+            hint = f"did you mean `{elsewhere[0]}`?" if elsewhere else (
+                did_you_mean(name, known) or f"it has {len(keys)} pods")
             raise Stop(f"there is no pod `{name}` in the cluster: {hint}")
         if len(named) > 1:
             raise Stop(f"several pods are called `{name}`: name one of {', '.join(f'`{key}`' for key in named[:5])}")

@@ -114,6 +114,7 @@ def test_the_dump_tells_the_time_unless_it_is_given(run: Run, dump: Path):
 @pytest.mark.parametrize(("arguments", "message"), [
     (("--node", "hto"), "there is no node `hto` in the cluster: did you mean `hot`?"),
     (("--pod", "web-22"), "there is no pod `web-22` in the cluster: did you mean `web-2`?"),
+    (("--pod", "data/web-1"), "there is no pod `data/web-1` in the cluster: did you mean `shop/web-1`?"),
     (("--pod", "shop/wep-1"), "there is no pod `shop/wep-1` in the cluster: did you mean `shop/web-1`?"),
 ])
 def test_an_unknown_name_says_which_is_near(run: Run, dump: Path, arguments: tuple[str, ...], message: str):
