@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
             raise Stop("`--output-of` goes alone")
         if options.output_of not in (*outputs(), FAILURE):
             hint = did_you_mean(options.output_of, outputs()) or f"one of {', '.join(outputs())}"
-            raise Stop(f"there is not JSON output of `{options.output_of}`: {hint}")
+            raise Stop(f"there is no JSON output of `{options.output_of}`: {hint}")
         write_json(of_output(options.output_of))
         return Exit.OK
     known = kinds(options.version)

@@ -205,6 +205,7 @@ def _annotated(outcome: _RunOutcome, output: str) -> str:
 
 
 def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tuple[Suite, Case]]:
+    from koordpolicy.engine.explanation import counted
     from koordpolicy.engine.testing.suites import cases_of
 
     found = list(cases_of(suites))
@@ -213,7 +214,8 @@ def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tu
     names = {f"{suite.name}/{case.name}": (suite, case) for suite, case in found}
     chosen = [each for name, each in names.items() if pattern.search(name)]
     if not chosen:
-        hint = did_you_mean(pattern.pattern, names) or f"there are {len(names)} cases"
+        are = "is" if len(names) == 1 else "are"
+        hint = did_you_mean(pattern.pattern, names) or f"there {are} {counted(len(names), 'case')}"
         raise Stop(f"no case is called like `{pattern.pattern}`: {hint}", Exit.FAILED)
     return chosen
 

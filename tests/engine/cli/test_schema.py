@@ -154,7 +154,7 @@ def test_usage_errors_of_output_schemas_say_what_to_do(run: Run):
     assert [run("schema", *arguments).err for arguments in (
         ("--output-of", "explian"), ("--output-of", "new"), ("--output-of", "explain", "--list"),
     )] == [
-        "koord-policy: there is not JSON output of `explian`: did you mean `explain`?\n",
-        f"koord-policy: there is not JSON output of `new`: one of {', '.join(outputs())}\n",
+        "koord-policy: there is no JSON output of `explian`: did you mean `explain`?\n",
+        f"koord-policy: there is no JSON output of `new`: one of {', '.join(outputs())}\n",
         "koord-policy: `--output-of` goes alone\n",
     ]
