@@ -70,7 +70,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if options.once:
         with console.capture() as captured:
             frame = frame_of(options)
-            console.print(rendered(frame, height=None, live=False))
+            console.print(rendered(frame, height=None, width=console.width, live=False))
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
         return _outcome(frame)
     if not terminal:
@@ -110,7 +110,7 @@ def show(
     frame = _quietly(read)
     with Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live:
         while True:
-            live.update(rendered(frame, height=console.height, live=True), refresh=True)
+            live.update(rendered(frame, height=console.height, width=console.width, live=True), refresh=True)
             if key(interval) in _ENDS:
                 return
             try:

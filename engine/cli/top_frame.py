@@ -148,8 +148,8 @@ def _wait(pod: PodInfo, now: int) -> PodWait:
                    str(status.get("nominatedNodeName") or ""))
 
 
-def rendered(frame: TopFrame, *, height: int | None, live: bool) -> RenderableType:
-    """Return a frame for a terminal of some lines (None: all rows); `live` adds how to end it."""
+def rendered(frame: TopFrame, *, height: int | None, width: int, live: bool) -> RenderableType:
+    """Return a frame for a terminal of some lines (None: all rows) and columns; `live` adds how to end it."""
     from rich.console import Group
     from rich.text import Text
 
@@ -164,7 +164,8 @@ def rendered(frame: TopFrame, *, height: int | None, live: bool) -> RenderableTy
         rows = None if height is None else max(
             2 * _LEAST_ROWS, height - _LINES_BESIDE - len(frame.servers) - sum(bool(each.problems)
                                                                                for each in frame.servers))
-        parts += [_nodes(cluster.nodes, None if rows is None else rows - min(rows // 2, len(cluster.waiting))), Text()]
+        hottest = None if rows is None else rows - min(rows // 2, len(cluster.waiting))
+        parts += [_nodes(cluster.nodes, hottest, width), Text()]
         parts.append(_pods(cluster.waiting, None if rows is None else rows // 2))
     if frame.note:
         parts.append(Text(one_line(frame.note), style="red", no_wrap=True, overflow="ellipsis"))
@@ -202,14 +203,30 @@ def _grid(*heads: tuple[str, str]) -> Table:
     return grid
 
 
-def _nodes(nodes: Sequence[NodeHeat], most: int | None) -> RenderableType:
-    grid = _grid(("node", "left"), ("pods", "right"), ("cpu", "right"), ("", "left"), ("mem", "right"), ("", "left"),
-                 ("cpu requested", "right"), ("mem requested", "right"))
-    for each in nodes[:most]:
-        cells: list[Any] = [_plain(f"{each.name} (cordoned)" if each.unschedulable else each.name), str(each.pods)]
+_WITHOUT_BARS: Final = 54
+"""The characters of a row of nodes beside the name and both bars: figures, titles and the blanks between them."""
+_SHORTEST_BAR: Final = 4
+
+
+def _nodes(nodes: Sequence[NodeHeat], most: int | None, width: int) -> RenderableType:
+    shown = {f"{each.name} (cordoned)" if each.unschedulable else each.name: each for each in nodes[:most]}
+    # Where not all fits, bars and titles are shortened, then bars left out: they repeat what the numbers say.
+    room = width - max(map(len, shown), default=0) - _WITHOUT_BARS
+    requested, cells_of_bar = "requested", min(10, room // 2)
+    if cells_of_bar < 10:
+        requested, cells_of_bar = "req.", min(10, (room + 2 * (len("requested") - len("req."))) // 2)
+    bars = cells_of_bar >= _SHORTEST_BAR
+    measured = [(head, "right") for head in ("cpu", "mem")]
+    grid = _grid(("node", "left"), ("pods", "right"),
+                 *(each for head in measured for each in (head, ("", "left"))[:1 + bars]),
+                 (f"cpu {requested}", "right"), (f"mem {requested}", "right"))
+    for name, each in shown.items():
+        cells: list[Any] = [_plain(name), str(each.pods)]
         for resource in _RESOURCES:
             share = (each.measured or {}).get(resource)
-            cells += ["-", ""] if share is None else [f"{share:.0f} %", bar(share, 10)]
+            cells.append("-" if share is None else f"{share:.0f} %")
+            if bars:
+                cells.append("" if share is None else bar(share, cells_of_bar))
         grid.add_row(*cells, *(f"{each.requested[resource]:.0f} %" for resource in _RESOURCES))
     return grid
 

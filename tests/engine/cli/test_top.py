@@ -8,7 +8,7 @@ from rich.console import Console
 
 from koordpolicy.engine.cli.exits import Stop
 from koordpolicy.engine.cli.top import show
-from koordpolicy.engine.cli.top_frame import TopFrame
+from koordpolicy.engine.cli.top_frame import ClusterFigures, NodeHeat, TopFrame, rendered
 from koordpolicy.engine.client.server_calls import EndpointAnswer
 from koordpolicy.engine.monitoring.figures import ServerFigures, server_figures
 
@@ -45,6 +45,26 @@ def test_a_frame_has_hot_nodes_and_waiting_pods(run: Run, tmp_path: Path):
         "shop/web-2           0   2000m  0Mi    12h  no attempt is reported",
         "shop/web-4           0  64000m  0Mi    12h  no attempt is reported",
     ]
+
+
+@pytest.mark.parametrize(("width", "wanted"), [
+    (90, ["node              pods   cpu                mem              cpu requested  mem requested",
+          "hot-1 (cordoned)     3  89 %  ████████▉   100 %  ██████████           41 %           34 %"]),
+    (80, ["node              pods   cpu                mem              cpu req.  mem req.",
+          "hot-1 (cordoned)     3  89 %  ████████▉   100 %  ██████████      41 %      34 %"]),
+    (74, ["node              pods   cpu             mem           cpu req.  mem req.",
+          "hot-1 (cordoned)     3  89 %  ██████▏  100 %  ███████      41 %      34 %"]),
+    (62, ["node              pods   cpu    mem  cpu req.  mem req.",
+          "hot-1 (cordoned)     3  89 %  100 %      41 %      34 %"]),
+])
+def test_a_narrow_terminal_shows_all_figures_with_shorter_bars_or_none(width: int, wanted: list[str]):
+    hot = NodeHeat("hot-1", 3, {"cpu": 41.0, "memory": 34.0}, {"cpu": 89.0, "memory": 100.0}, unschedulable=True)
+    console = Console(file=io.StringIO(), width=width)
+    frame = TopFrame(cluster=ClusterFigures("c", 0, 3, (hot,), ()))
+    with console.capture() as captured:
+        console.print(rendered(frame, height=None, width=width, live=False))
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    assert lines[lines.index("", 1) + 1:][:2] == wanted
 
 
 def test_figures_are_plain_data(run: Run, dump: Path):
