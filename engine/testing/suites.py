@@ -12,7 +12,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths, place_of
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source
 from koordpolicy.engine.texts import quoted_list
 
 from .fixtures import FixtureError, Worlds, unknown
@@ -165,6 +165,7 @@ def _policies_of(document: Document, file: Path, documents_of: Any, problems: Pr
     spec = document.spec
     assert isinstance(spec, TestSpec)
     found: dict[Document, None] = {}
+    before = len(problems.found)
 
     def take(path: Path) -> None:
         found.update((each, None) for each in documents_of(path) if each.kind is not Kind.TEST)
@@ -183,7 +184,8 @@ def _policies_of(document: Document, file: Path, documents_of: Any, problems: Pr
         beside = _beside(file)
         if beside is not None:
             take(beside)
-    if not any(each.kind is not Kind.PARAMS for each in found) and not _only_invalid(spec):
+    unread = any(each.severity is Severity.ERROR for each in problems.found[before:])  # they say why there is none
+    if not any(each.kind is not Kind.PARAMS for each in found) and not _only_invalid(spec) and not unread:
         problems.add(f"the suite `{document.name}` tests no policy", document.span, code="no-policies",
                      help="name files with `policies`, or call the suite `NAME.test.yaml` beside `NAME.yaml`")
     return tuple(found)

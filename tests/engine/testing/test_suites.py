@@ -74,6 +74,14 @@ def test_what_is_wrong_with_a_suite_is_said_at_its_place(tmp_path, files, compla
     assert complaint in str(caught.value)
 
 
+def test_a_policy_that_cannot_be_read_is_the_only_fault_of_the_suite_beside_it(tmp_path):
+    (tmp_path / "x.test.yaml").write_text(SUITE % ("x", ""))
+    (tmp_path / "x.yaml").write_text("a: b: c\n")
+    with pytest.raises(PolicyError) as caught:
+        load_suites([tmp_path])
+    assert [each.code for each in caught.value.problems] == ["yaml-syntax"]
+
+
 @pytest.mark.parametrize(("pods", "place", "message", "help_"), [
     ("{p: {from: p}}", "6:31", "the fixture `p` is based on itself: p -> p",
      "name another base, or write out what it has"),
