@@ -123,6 +123,14 @@ class _Parser(argparse.ArgumentParser):
         action = self._option_string_actions.get(before)
         return before if action is not None and action.nargs == 0 else ""
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            from koordpolicy.engine.source import did_you_mean  # only where something is wrong
+            from koordpolicy.engine.texts import quoted_list
+
+            hint = did_you_mean(str(value), map(str, action.choices)) or f"write one of {quoted_list(action.choices)}"
+            raise argparse.ArgumentError(action, f"there is no `{value}`: {hint}")
+
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(visible(message), file)
 

@@ -109,3 +109,14 @@ def test_an_option_without_its_dashes_is_named(run: Run, word: str):
     done = run(word)
     assert (done.exit, done.err.splitlines()[-1]) == (
         2, f"koord-policy: error: there is no command `{word}`: did you mean `--{word}`?")
+
+
+@pytest.mark.parametrize(("words", "wanted"), [
+    (("new", "schedular", "x"), "argument framework: there is no `schedular`: did you mean `scheduler`?"),
+    (("completion", "tcsh2"), "argument SHELL: there is no `tcsh2`: write one of `bash`, `zsh`, `fish`"),
+])
+def test_a_value_that_an_option_does_not_have_is_answered_with_a_similar_one_or_with_all(
+    run: Run, words: tuple[str, ...], wanted: str,
+):
+    done = run(*words)
+    assert (done.exit, done.err.splitlines()[-1]) == (2, f"koord-policy {words[0]}: error: {wanted}")
