@@ -23,8 +23,14 @@ def number(text: str, expected: str, allowed: Callable[[float], bool], *, suffix
 
 
 def percent(text: str) -> float:
-    """Read an option's value that is a percentage from 0 to 100: 80 or 80%."""
-    return number(text, "percentage from 0 to 100", lambda value: 0 <= value <= 100, suffix="%")
+    """Read an option's value that is a percentage from 0 to 100: 80 or 80%.
+
+    A number between 0 and 1 needs its sign: most who write 0.8 mean 80 %.
+    """
+    value = number(text, "percentage from 0 to 100", lambda value: 0 <= value <= 100, suffix="%")
+    if 0 < value < 1 and not text.endswith("%"):
+        raise argparse.ArgumentTypeError(f"`{text}` is less than 1 %: write {value * 100:g}, or {text}% if that is meant")
+    return value
 
 
 def whole(text: str) -> int:

@@ -58,7 +58,7 @@ def ident(checker: NodeChecker, node: Ident) -> Type:
 
 
 def _owner(checker: NodeChecker, name: str) -> str:
-    """Return what a name can be read of that stands without it: the definitions or the params; else an empty string."""
+    """Return the variable that has a field of this name, the one of the definitions or of the params; else an empty string."""
     environment = checker.environment
     if name in environment.definitions:
         return environment.definitions_name

@@ -5,7 +5,7 @@ import pytest
 from koordpolicy.engine.cli.numbers import number, percent, whole
 
 
-@pytest.mark.parametrize(("text", "found"), [("0", 0.0), ("80", 80.0), ("12.5%", 12.5), ("100%", 100.0), ("1e1", 10.0)])
+@pytest.mark.parametrize(("text", "found"), [("0", 0.0), ("80", 80.0), ("12.5%", 12.5), ("0.8%", 0.8), ("100%", 100.0), ("1e1", 10.0)])
 def test_a_percentage_is_read_with_and_without_its_sign(text, found):
     assert percent(text) == found
 
@@ -15,6 +15,12 @@ def test_what_is_no_percentage_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         percent(text)
     assert str(caught.value) == f"`{text}` is not a percentage from 0 to 100"
+
+
+def test_a_fraction_is_not_taken_for_a_percentage():
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        percent("0.8")
+    assert str(caught.value) == "`0.8` is less than 1 %: write 80, or 0.8% if that is meant"
 
 
 def test_a_number_is_one_that_is_allowed():
