@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,21 @@ def test_l34_only_the_pods_that_a_change_may_help_are_tried_again(scene: Scene):
     assert scene.node_of("tolerant") == ""
     scene.admin.merge(f"/api/v1/nodes/{one}", {"metadata": {"labels": {"colour": "red"}}})
     assert until(lambda: scene.node_of("tolerant")) == one
+
+
+def test_l34_a_taint_that_is_removed_and_a_node_that_is_added_wake_the_pods_that_they_help(scene: Scene):
+    one = scene.node("one", cpu="1")
+    closed = {"key": "example.com/closed", "effect": "NoSchedule"}
+    scene.admin.merge(f"/api/v1/nodes/{one}", {"spec": {"taints": [closed]}})
+    time.sleep(1)  # the scheduler has seen the taint
+    scene.pod("small", cpu="100m")
+    scene.pod("big", cpu="3")
+    until(lambda: scene.events("small", "FailedScheduling") and scene.events("big", "FailedScheduling"))
+    scene.admin.merge(f"/api/v1/nodes/{one}", {"spec": {"taints": None}})
+    assert until(lambda: scene.node_of("small")) == one
+    assert scene.node_of("big") == ""
+    two = scene.node("two", cpu="4")
+    assert until(lambda: scene.node_of("big")) == two
 
 
 def test_l30_without_nodes_the_condition_says_so(own_control_plane: ControlPlane, tmp_path: Path):
