@@ -118,6 +118,9 @@ NODE_METRIC_SYSTEM: Final = MetricSpec(
     ("node", *_RESOURCE))
 NODE_METRIC_NUMA: Final = MetricSpec(
     "koordlet_node_metric_numa_node_usage", _G, "Usage of a NUMA node", ("node", "numa_node_id", *_RESOURCE))
+NODE_METRIC_NUMA_SYSTEM: Final = MetricSpec(
+    "koordlet_node_metric_numa_system_usage", _G, "Usage of a NUMA node outside of pods and host applications",
+    ("node", "numa_node_id", *_RESOURCE))
 PREDICTED_RECLAIMABLE: Final = MetricSpec(
     "koordlet_node_predicted_resource_reclaimable", _G, "What prod pods request and will not use, by prediction",
     ("node", "predictor", *_RESOURCE))
@@ -138,8 +141,8 @@ CONTAINER_LIMITS: Final = MetricSpec(
     _CONTAINER_RESOURCE)
 
 REPORTS: Final = (
-    NODE_METRIC_NODE, NODE_METRIC_SYSTEM, NODE_METRIC_NUMA, PREDICTED_RECLAIMABLE, PREDICTED_PEAK, PROD_RECLAIMABLE,
-    ALLOCATABLE, CONTAINER_REQUESTS, CONTAINER_LIMITS,
+    NODE_METRIC_NODE, NODE_METRIC_SYSTEM, NODE_METRIC_NUMA, NODE_METRIC_NUMA_SYSTEM, PREDICTED_RECLAIMABLE,
+    PREDICTED_PEAK, PROD_RECLAIMABLE, ALLOCATABLE, CONTAINER_REQUESTS, CONTAINER_LIMITS,
 )
 """The rows of what the agent reports, and of what is published about its node."""
 

@@ -49,10 +49,11 @@ class ReportMetrics:
             resources = (usage.get(field) or {}).get("resources") or {}
             yield spec.of(*(((self._node, resource, unit), amount) for resource, unit, amount in _amounts(resources)))
         now = self._clock()
-        yield table.NODE_METRIC_NUMA.of(*(
-            ((self._node, name, resource, unit), amount / scale)
-            for resource, unit, scale in (("cpu", _CORE, 1000), ("memory", _BYTE, 1))
-            for name, amount in self._cache.latest("numaNode", resource, now).items()))
+        for spec, what in ((table.NODE_METRIC_NUMA, "numaNode"), (table.NODE_METRIC_NUMA_SYSTEM, "systemNumaNode")):
+            yield spec.of(*(
+                ((self._node, name, resource, unit), amount / scale)
+                for resource, unit, scale in (("cpu", _CORE, 1000), ("memory", _BYTE, 1))
+                for name, amount in self._cache.latest(what, resource, now).items()))
         prediction = self._prediction()
         for spec, found in ((table.PREDICTED_RECLAIMABLE, prediction.reclaimable),
                             (table.PREDICTED_PEAK, prediction.peaks)):

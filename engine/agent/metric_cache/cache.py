@@ -31,10 +31,10 @@ _EXACT_ROWS: Final = 600
 class MetricCache:
     """The series of one node by kind of subject, name and resource; one thread appends, any thread reads.
 
-    `what` is `node`, `system`, `bestEffort`, `pod`, `container`, `application`, `numaNode` or `resctrl`. A pod's name
-    is its key, a container's `namespace/pod/container`; the node, its system and its best-effort tier have the node's
-    name. Amounts are in canonical units: cpu in milli-cores, `throttled` from 0 to 1, pressures in percent, memory in
-    bytes, bandwidths in bytes per second.
+    `what` is `node`, `system`, `bestEffort`, `pod`, `container`, `application`, `numaNode`, `systemNumaNode` (the
+    system's part of a NUMA node) or `resctrl`. A pod's name is its key, a container's `namespace/pod/container`; the
+    node, its system and its best-effort tier have the node's name. Amounts are in canonical units: cpu in milli-cores,
+    `throttled` from 0 to 1, pressures in percent, memory in bytes, bandwidths in bytes per second.
 
     Each sample is stored as it was measured, so percentiles are exact. Memory is bounded by the retention of each kind,
     the interval of collection, and the number of subjects.

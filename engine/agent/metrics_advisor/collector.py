@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,17 @@ class CpuReadings:
     """The last time at which a reading differed from the one before, by the monotonic clock."""
 
 
+@dataclass(frozen=True, slots=True)
+class NumaUsage:
+    """The usages of NUMA nodes in one round at `now`: cpu in milli-cores, memory in bytes."""
+
+    now: int
+    cpus: Mapping[int, tuple[int, ...]]
+    """The processors of each NUMA node."""
+    cpu: Mapping[int, float]
+    memory: Mapping[int, float]
+
+
 @dataclass(slots=True)
 class SharedUsage:
     """The last usages that other collectors need: the time, cpu in milli-cores, and memory in bytes."""
@@ -35,6 +46,7 @@ class SharedUsage:
     node: tuple[int, float, float] | None = None
     pods: tuple[int, float, float] | None = None
     applications: tuple[int, float, float] | None = None
+    numa: NumaUsage | None = None
     cpu: dict[str, CpuReadings] = field(default_factory=dict)
     """The readings of CPU times by kind of subject."""
     with_page_cache: dict[str, int] | None = None

@@ -161,6 +161,29 @@ def meminfo(data: bytes) -> dict[bytes, int]:
     return found
 
 
+def processor_times(data: bytes) -> list[int]:
+    """Return the CPU time of each processor in nanoseconds, by number, out of cpuacct.usage_percpu of v1."""
+    return [amount(word) for word in _whole(data).split()]
+
+
+def memory_of_nodes(data: bytes, names: Sequence[bytes]) -> dict[int, int]:
+    """Return the sum of these lines of memory.numa_stat by NUMA node: pages on v1, bytes on v2."""
+    found: dict[int, int] = {}
+    missing = set(names)
+    for first, *columns in filter(None, map(bytes.split, _whole(data).split(b"\n"))):
+        name = first.partition(b"=")[0]  # v1 has the sum of all nodes behind the name
+        if name not in missing:
+            continue
+        missing.remove(name)
+        for column in columns:
+            node, _, value = column.partition(b"=")
+            number = amount(node.removeprefix(b"N"))
+            found[number] = found.get(number, 0) + amount(value)
+    if missing:
+        raise ValueError("lines of memory.numa_stat are missing")
+    return found
+
+
 def amounts_of(found: Mapping[bytes, int], *names: bytes) -> list[int]:
     """Return the amounts of these names; raise `ValueError` if one is missing."""
     try:

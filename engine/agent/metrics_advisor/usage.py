@@ -12,9 +12,10 @@ from koordpolicy.engine.framework.qos import Processor
 from ..cpuset import parse_cpuset
 from ..host.control_groups import BEST_EFFORT
 from . import parsing
-from .collector import SECOND, CpuReadings, MetricCollector, Rate, Sources
+from .collector import SECOND, CpuReadings, MetricCollector, NumaUsage, Rate, Sources
 from .measured_groups import Rows, RowsOf, Subjects
 from .memory_file import MemoryFile
+from .numa import NumaWorkloads
 
 _NONE: Final = math.nan
 _LAST_PERIODS: Final = 3 * SECOND
@@ -55,8 +56,10 @@ class NodeResource(MetricCollector):
         self._collect_numa(now, ticks, time)
 
     def _collect_numa(self, now: int, ticks: Mapping[int, int], time: int) -> None:
-        used, memory = {}, {}
-        for node, cpus in self._numa_nodes().items():
+        used: dict[int, float] = {}
+        memory: dict[int, float] = {}
+        cpus_of = self._numa_nodes()
+        for node, cpus in cpus_of.items():
             cpu = self._cores(-2 - node, sum(ticks.get(each, 0) for each in cpus), time)
             try:
                 found = parsing.meminfo(self.sources.files.read(
@@ -67,10 +70,12 @@ class NodeResource(MetricCollector):
                 self.failures += 1
                 continue
             if cpu is not None:
-                used[str(node)] = cpu
-                memory[str(node)] = float(max(total - sum(free), 0))
-        self.sources.cache.table("numaNode", "cpu").append_all(now, used)
-        self.sources.cache.table("numaNode", "memory").append_all(now, memory)
+                used[node] = cpu
+                memory[node] = float(max(total - sum(free), 0))
+        for resource, values in (("cpu", used), ("memory", memory)):
+            self.sources.cache.table("numaNode", resource).append_all(
+                now, {str(node): value for node, value in values.items()})
+        self.sources.shared.numa = NumaUsage(now, cpus_of, used, memory)
 
     def _numa_nodes(self) -> Mapping[int, tuple[int, ...]]:
         processors = self._processors()
@@ -237,7 +242,10 @@ class HostApplication(_GroupUsage):
 
 
 class SystemResource(MetricCollector):
-    """Usage of the system: the node's without pods and host applications, at least 0 (koordlet's sysresource)."""
+    """Usage of the system: the node's without pods and host applications, at least 0 (koordlet's sysresource).
+
+    It is measured of each NUMA node, too, as far as `NumaWorkloads` knows what runs there.
+    """
 
     name = "sysresource"
 
@@ -245,6 +253,7 @@ class SystemResource(MetricCollector):
         """A usage that is older than `outdated` nanoseconds counts as unknown."""
         super().__init__(sources, interval)
         self._outdated = outdated
+        self._numa = NumaWorkloads(sources)
 
     def collect(self, now: int) -> None:
         """Measure."""
@@ -259,6 +268,16 @@ class SystemResource(MetricCollector):
         self.sources.cache.table("system", "cpu").append_all(now, {self.sources.node: cpu})
         self.sources.cache.table("system", "memory").append_all(now, {self.sources.node: memory})
         self.started = True
+        if shared.numa is not None and abs(now - shared.numa.now) <= self._outdated:
+            self._collect_numa(now, shared.numa, (parts[1][1] + parts[2][1], parts[1][2] + parts[2][2]))
+
+    def _collect_numa(self, now: int, numa: NumaUsage, workloads: tuple[float, float]) -> None:
+        """Measure the system of each NUMA node; `workloads` is what pods and host applications use in all."""
+        used = self._numa.used(numa.cpus) if len(numa.cpus) > 1 else tuple(
+            dict.fromkeys(numa.cpus, amount) for amount in workloads)
+        for resource, of_node, taken in zip(("cpu", "memory"), (numa.cpu, numa.memory), used, strict=True):
+            self.sources.cache.table("systemNumaNode", resource).append_all(now, {
+                str(node): max(amount - taken[node], 0.0) for node, amount in of_node.items() if node in taken})
 
 
 class BestEffortResource(MetricCollector):

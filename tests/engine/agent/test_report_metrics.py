@@ -35,9 +35,11 @@ def test_numa_nodes_have_their_usage():
     cache = MetricCache("n")
     cache.append("numaNode", "0", "cpu", NOW - SECOND, 700.0)
     cache.append("numaNode", "1", "memory", NOW - SECOND, 512.0)
+    cache.append("systemNumaNode", "1", "cpu", NOW - SECOND, 30.0)
     assert lines(cache=cache) == [
         'node_metric_numa_node_usage{node="n",numa_node_id="0",resource="cpu",unit="core"} 0.7',
-        'node_metric_numa_node_usage{node="n",numa_node_id="1",resource="memory",unit="byte"} 512.0']
+        'node_metric_numa_node_usage{node="n",numa_node_id="1",resource="memory",unit="byte"} 512.0',
+        'node_metric_numa_system_usage{node="n",numa_node_id="1",resource="cpu",unit="core"} 0.03']
 
 
 def test_each_prediction_has_its_reclaimable_amount_and_the_smallest_one_that_of_prod_pods():

@@ -110,3 +110,26 @@ def test_a_percentage_above_100_is_refused():
 
 def test_a_kernel_may_have_no_full_pressure():
     assert parsing.pressure(b"some avg10=1.25 avg60=0.00 avg300=0.00 total=9\n") == parsing.Pressure(1.25, None)
+
+
+def test_the_memory_of_numa_nodes_is_summed_up_in_pages_on_v1_and_in_bytes_on_v2():
+    v1 = b"anon=1 N0=1 N1=0\nhierarchical_anon=9 N0=5 N1=4\nhierarchical_unevictable=2 N0=0 N1=2\n"
+    assert parsing.memory_of_nodes(v1, (b"hierarchical_anon", b"hierarchical_unevictable")) == {0: 5, 1: 6}
+    v2 = b"anon N0=7 N1=7\ninactive_anon N0=4096 N1=0\nactive_anon N0=1 N1=8192\n"
+    assert parsing.memory_of_nodes(v2, (b"inactive_anon", b"active_anon")) == {0: 4097, 1: 8192}
+
+
+@pytest.mark.parametrize("data", [
+    b"", b"\n", b"anon N0=1", b"file N0=1\n", b"anon N0\n", b"anon N0=x\n", b"anon NX=1\n", b"anon N0=-1\n", b" \n",
+    b"anon N0=99999999999999999999999\n"])
+def test_memory_of_numa_nodes_that_is_malformed_is_refused(data: bytes):
+    with pytest.raises(ValueError, match=r"missing|cut off|no amount"):
+        parsing.memory_of_nodes(data, (b"anon",))
+
+
+def test_the_time_of_each_processor_is_a_column():
+    assert parsing.processor_times(b"12 0 345 \n") == [12, 0, 345]
+    with pytest.raises(ValueError, match="cut off"):
+        parsing.processor_times(b"12 3")
+    with pytest.raises(ValueError, match="no amount"):
+        parsing.processor_times(b"12 -3\n")

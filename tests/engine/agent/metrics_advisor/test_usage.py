@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import pytest
@@ -14,6 +15,7 @@ from koordpolicy.engine.agent.metrics_advisor.usage import (
     SystemResource,
 )
 from koordpolicy.engine.framework.qos import Processor
+from tests.bench.agent_tree import write_group
 
 HZ = os.sysconf("SC_CLK_TCK")
 PROCESSORS = (Processor(0, 0, 0, 0), Processor(1, 1, 1, 1))
@@ -255,3 +257,72 @@ def test_throttling_is_measured_where_cpu_time_is_not(machine):
         machine.collect(*collectors)
         shares.append(machine.last("pod", "d/p").get("throttled"))
     assert shares == [None, *[0.1] * 5]
+
+
+def numa_stat_of(machine, anonymous: tuple[int, int]) -> str:
+    """The memory.numa_stat of a control group with these pages on two NUMA nodes, and an unevictable one on each."""
+    page = 1 if machine.version == 1 else os.sysconf("SC_PAGE_SIZE")
+    lines = {"total": (99, 99), "file": (98, 98), "anon": anonymous, "unevictable": (1, 1)}
+    if machine.version == 2:
+        lines = {"anon": anonymous, "inactive_anon": (0, 0), "active_anon": anonymous, "unevictable": (1, 1)}
+    prefix = "hierarchical_" if machine.version == 1 else ""
+    return "".join(
+        f"{prefix}{name}{f'={a + b}' if machine.version == 1 else ''} N0={a * page} N1={b * page}\n"
+        for name, (a, b) in lines.items())
+
+
+def numa_group(machine, directory: str, *, times: tuple[int, int], pages: tuple[int, int]) -> None:
+    """Set the CPU time of each processor in ms, and the pages on each NUMA node."""
+    if machine.version == 1:
+        machine.group("cpuacct", directory, "cpuacct.usage_percpu",
+                      "".join(f"{each * 10**6} " for each in times) + "\n")
+    machine.group("memory", directory, "memory.numa_stat", numa_stat_of(machine, pages))
+
+
+def test_the_system_of_a_numa_node_has_what_neither_pods_nor_applications_use_there(machine, node):
+    pods = machine.groups.tier("guaranteed")
+    outside, inside, idle = (
+        machine.subject("application", name) for name in ("outside", "inside", "idle"))
+    inside = dataclasses.replace(inside, directory=f"{pods}/inside")
+    write_group(machine.groups, inside.directory)
+    machine.use(outside, inside, idle)
+    collectors = (node, PodResource(machine.sources, SECOND), HostApplication(machine.sources, SECOND),
+                  SystemResource(machine.sources, SECOND))
+    page = os.sysconf("SC_PAGE_SIZE")
+    for seconds in range(3):
+        machine.write_stat(HZ * seconds, HZ // 2 * seconds)
+        numa_group(machine, pods, times=(300 * seconds, 0), pages=(10, 0))
+        numa_group(machine, inside.directory, times=(900 * seconds, 900 * seconds), pages=(50, 50))
+        numa_group(machine, outside.directory, times=(100 * seconds, 200 * seconds), pages=(0, 20))
+        machine.collect(*collectors)
+    cpu = [{"cpu": 600}, {"cpu": 300}] if machine.version == 1 else [{}, {}]
+    assert [machine.last("systemNumaNode", number) for number in "01"] == [
+        {**cpu[0], "memory": 300 * 1024 - (11 + 1) * page}, {**cpu[1], "memory": 300 * 1024 - (1 + 21) * page}]
+
+
+def test_the_system_of_the_only_numa_node_needs_no_files_of_its_own(machine):
+    machine.write("sys/devices/system/node/node0/meminfo", "".join(
+        f"Node 0 {name}: {amount} kB\n" for name, amount in (
+            ("MemTotal", 500), ("MemFree", 100), ("Active(file)", 0), ("Inactive(file)", 0), ("SReclaimable", 0))))
+    pod = machine.subject("pod", "d/p")
+    machine.use(pod)
+    collectors = (NodeResource(machine.sources, SECOND, lambda: PROCESSORS[:1]), PodResource(machine.sources, SECOND),
+                  HostApplication(machine.sources, SECOND), SystemResource(machine.sources, SECOND))
+    machine.write_stat(0)
+    machine.collect(*collectors)
+    machine.write_stat(HZ)
+    machine.set_cpu(pod.directory, 301)
+    machine.collect(*collectors)
+    assert machine.last("systemNumaNode", "0") == {"cpu": 700, "memory": 400 * 1024 - 4096}
+
+
+def test_the_system_of_numa_nodes_is_unknown_without_the_files_of_pods(machine, node):
+    machine.use()
+    system = SystemResource(machine.sources, SECOND)
+    collectors = node, PodResource(machine.sources, SECOND), HostApplication(machine.sources, SECOND), system
+    for seconds in (0, 1, 2):
+        machine.write_stat(HZ * seconds, 0)
+        machine.group("memory", machine.groups.tier("guaranteed"), "memory.numa_stat", "anon=1 N0=1")
+        machine.collect(*collectors)
+    assert [machine.last("systemNumaNode", number) for number in "01"] == [{}, {}]
+    assert system.started
