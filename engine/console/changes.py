@@ -143,7 +143,7 @@ class ChangeRoutes:
     async def _apply(self, request: web.Request) -> web.Response:
         change = await _change(request)
         if not change.confirm:
-            raise ValueError("`confirm` must be the hash of the plan that was shown")
+            raise NotPermitted(400, "`confirm` must be the hash of the plan that was shown")
         if self._busy:
             raise NotPermitted(409, "another change is under way: look again when it is done")
         self._busy = True
@@ -272,7 +272,7 @@ class ChangeRoutes:
 async def _change(request: web.Request) -> Change:
     found = msgspec.json.decode(await request.read(), type=Change)
     if found.action not in (PROMOTE, ROLLBACK):
-        raise ValueError(f"`action` must be {PROMOTE} or {ROLLBACK}")
+        raise NotPermitted(400, f"`action` must be {PROMOTE} or {ROLLBACK}")
     return found
 
 

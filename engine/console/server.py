@@ -31,7 +31,7 @@ from .drafts import DraftRoutes
 from .faults import faults
 from .guard import HEADERS, Guard, NotPermitted, policy_of
 from .jobs import SECONDS as JOB_SECONDS
-from .models.model import RefusalView
+from .models.model import Fault, RefusalView
 from .models.session import Session
 from .node_time import NodeTimes
 from .node_time_routes import NodeTimeRoutes
@@ -53,6 +53,8 @@ _LARGEST_BODY: Final = 512 * 1024
 _LONGEST_QUERY: Final = 16 * 1024
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html",
                  ".map": "application/json", ".woff2": "font/woff2"}
+_OF_USERS: Final = (409,)
+"""The statuses of rejections that two users cause who change the same."""
 _LOG: Final = logging.getLogger(__name__)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -70,7 +72,7 @@ class Static:
         """Return a file as an answer; 404 if there is none."""
         content = self._files.get(name)
         if content is None:
-            return json_answer(RefusalView(error=f"there is no `{name[:100]}` here"), 404)
+            return _refusal(f"there is no `{name[:100]}` here", 404)
         headers = {}
         if name == PAGE:
             nonce = secrets.token_urlsafe(16)
@@ -160,23 +162,23 @@ class ConsoleServer:
                 _check_form(request)
             response = await handler(request)
         except Denied as error:
-            response = json_answer(RefusalView(error=str(error)), error.status)
+            response = _refusal(str(error), error.status, shown=error.status in _OF_USERS)
             response.headers.update(error.headers)
         except web.HTTPException as error:
-            response = json_answer(RefusalView(error=error.reason.lower()), error.status)
+            response = _refusal(error.reason.lower(), error.status)
         except PolicyError as error:
-            found = faults(error.problems)
-            # An invalid expression is an answer: a browser would log any other status as an error, at every key.
-            response = json_answer(RefusalView(error=visible(error.problems[0].message), faults=found))
+            response = _refusal(visible(error.problems[0].message), 422, faults(error.problems), shown=True)
         except UnknownNameError as error:
-            response = json_answer(RefusalView(error=str(error)), 404)
+            response = _refusal(str(error), 404, shown=True)
         except OverdueError as error:
-            response = json_answer(RefusalView(error=str(error)), 503)
-        except (ValueError, msgspec.DecodeError) as error:
-            response = json_answer(RefusalView(error=str(error)), 400)
+            response = _refusal(str(error), 503)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            response = _refusal(str(error), 400)
+        except ValueError as error:
+            response = _refusal(str(error), 400, shown=True)
         except Exception:
             _LOG.exception("a request failed: %s", request.path)
-            response = json_answer(RefusalView(error="the console failed to answer; its log says why"), 500)
+            response = _refusal("the console failed to answer; its log says why", 500)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -203,6 +205,11 @@ class ConsoleServer:
         at = query.get("at", "")  # a recording may grow
         return await self._views.answer(
             lambda state: view.of(state, query), at=at, times=view.times, key="" if at else _key(view.name, query))
+
+
+def _refusal(error: str, status: int, found: Sequence[Fault] = (), *, shown: bool = False) -> web.Response:
+    """Return a refusal; with `shown` a page shows it to the user who caused it, and HTTP's status is 200."""
+    return json_answer(RefusalView(error=error, status=status, faults=list(found)), 200 if shown else status)
 
 
 def _key(name: str, query: Mapping[str, str]) -> str:

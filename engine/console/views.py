@@ -12,6 +12,7 @@ from typing import Final
 
 from . import nodes, pods, policies
 from .colours import colour
+from .guard import NotPermitted
 from .models.model import Model
 from .rights import CLUSTER, READING, Right
 from .state import ConsoleState
@@ -36,11 +37,11 @@ class View:
     """The parameters that a query must name, with the form of each."""
 
     def check(self, query: Query) -> None:
-        """Check that a query names what is needed; raise `ValueError` with what to ask for."""
+        """Check that a query names what is needed; raise `NotPermitted` with what to ask for."""
         missing = [name for name in self.needs if not query.get(name)]
         if missing:
             words = "&".join(f"{name}={form}" for name, form in self.needs.items())
-            raise ValueError(f"the query lacks {' and '.join(f'`{name}`' for name in missing)}: "
+            raise NotPermitted(400, f"the query lacks {' and '.join(f'`{name}`' for name in missing)}: "
                              f"ask for `/api/v1/{self.name}?{words}`")
 
 

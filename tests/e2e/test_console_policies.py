@@ -75,9 +75,16 @@ def test_a_node_has_its_devices_and_what_each_policy_says_of_it(browser, console
     ("polices", "Did you mean", "#/policies"),
     ("pod?key=shop/web-199", "there is no pod `shop/web-199` in the cluster", "#/pod?key=shop%2Fweb-101"),
     ("map?node=gpu-99&group=none", "there is no node `gpu-99` in the cluster", None),
+    ("map?group=nothing", "nodes cannot be grouped by `nothing`", None),
+    ("map?pod=shop/gone&expression=pod.spec.priority", "there is no pod `shop/gone` in the cluster", None),
+    ("pod?key=shop/web-101&node=gone", "there is no node `gone` in the cluster", None),
+    ("playground?file=gone.yaml", "`gone.yaml` is not one of the", None),
+    ("playground?pod=shop/gone", "there is no pod `shop/gone` in the cluster", None),
+    ("overview?at=2026-11-02T09:00:00Z", "the console shows no flight recording", None),
+    ("pod?key=shop/web-101&at=noon", "“noon” is not a time", "#/pod?key=shop%2Fweb-101"),
 ])
 def test_an_address_of_nothing_says_so_and_suggests_what_there_is(browser, console, address, text, target):
-    with watched(browser, permitted="404") as page:
+    with watched(browser) as page:
         shown(page, f"{console}/#/overview")
         page.goto(f"{console}/#/{address}")
         expect(page.get_by_text(text).first).to_be_visible()

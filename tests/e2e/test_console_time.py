@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -36,6 +37,7 @@ from .browsing import (
     MARKS,
     MARKUP,
     ROOT,
+    altered,
     example_state,
     faults_of,
     pictured,
@@ -57,6 +59,12 @@ spec:
   filter:
   - {name: nowhere, expression: "pod.metadata.namespace != 'media'", message: media stays outside}
 """
+
+
+READING = {"sources": 1, "complete": False, "node": "batch-03", "nodes": [], "start": 0, "end": 0, "times": [],
+           "width": 1, "cpu": [], "memory": [], "limit": [], "cpuAllocatable": None, "memoryAllocatable": None,
+           "changes": [], "changesLeftOut": 0, "problems": []}
+"""The view of a node while sources are read for the first time."""
 
 
 def serving_past(state: ConsoleState, past: Past, *recordings: Path) -> AbstractContextManager[str]:
@@ -310,6 +318,59 @@ def test_an_address_without_a_time_says_which_form_it_has(browser, console):
         page.get_by_label("Moment (UTC)").fill("noon")
         page.keyboard.press("Enter")
         expect(page.get_by_role("alert")).to_contain_text("“noon” is not a time")
+
+
+def test_a_node_without_an_agent_says_so_and_names_those_that_have_one(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/map?node=batch-03")
+        page.locator("aside").get_by_role("link", name="What its agent changed").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Node batch-03")
+        expect(page.locator("main [role=status]")).to_have_text(
+            "No recording and no agent of this console is of node batch-03. There are timelines of:")
+        expect(page.locator("main li")).to_have_text(["node-a", "worker-1"])
+        assert faults_of(page) == []
+        page.locator("main").get_by_role("link", name="worker-1").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Node worker-1 2026-")
+        page.go_back()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Node batch-03")
+        page.locator("main").get_by_role("link", name="batch-03").click()
+        expect(page.locator("aside").get_by_role("heading", level=2)).to_have_text("batch-03")
+
+
+def test_a_node_that_no_source_turns_out_to_have_is_said_to_be_unknown(browser, tmp_path: Path):
+    """Once its sources are read: until then the view waits for them."""
+    recording = ROOT / "examples" / "18-node-agent" / "metrics.jsonl"
+    with serving_past(example_state(), Past(tmp_path), recording) as url, watched(browser) as page:
+        reading = True
+
+        def incomplete(view: dict[str, Any]) -> None:
+            if reading:
+                view.pop("error", None)
+                view.update(READING)
+
+        altered(page, "node-time", incomplete)
+        shown(page, f"{url}/#/node-time?name=batch-03")
+        expect(page.get_by_text("being read")).to_be_visible()
+        reading = False
+        expect(page.get_by_text("No recording and no agent of this console is of node batch-03.")).to_be_visible()
+        expect(page.locator("main li")).to_have_count(1)
+
+
+@pytest.mark.parametrize(("address", "text"), [
+    ("time?at=2020-01-01T00:00:00Z", "Nothing was recorded at 2020-01-01 00:00:00 UTC"),
+    ("time?at=2030-01-01T00:00:00Z", "Nothing was recorded at 2030-01-01 00:00:00 UTC"),
+    ("pod?key=shop/web-201&at=2020-01-01T00:00:00Z", "nothing is recorded"),
+    ("pod?key=shop/gone&at=2026-11-02T09:40:00Z", "there is no pod `shop/gone` in the cluster"),
+    ("map?node=gone&at=2026-11-02T09:40:00Z", "there is no node `gone` in the cluster"),
+    ("overview?at=yesterday", "“yesterday” is not a time"),
+    ("node-time?name=worker-1&time=noon", "“noon” is not a time"),
+    ("node-time?name=worker-1&start=noon&end=2026-03-02T08:01:30Z", "“noon” is not a time"),
+    ("node-time?name=worker-1&start=2020-01-01T00:00:00Z&end=2020-01-02T00:00:00Z", "No change in this time."),
+])
+def test_a_time_that_is_none_or_was_not_recorded_is_said_so(browser, console, address: str, text: str):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/{address}")
+        expect(page.get_by_text(text).first).to_be_visible()
 
 
 def test_a_recording_is_followed_and_names_that_are_markup_are_text(browser, tmp_path: Path):

@@ -31,7 +31,7 @@ async function request<T>(path: string, init: RequestInit): Promise<T> {
   const response = await fetch(`/api/v1/${path}`, { ...init, headers, credentials: "omit" });
   const body = (await response.json()) as T | RefusalView;
   if (typeof body === "object" && body !== null && "error" in body) {
-    throw new ApiError(response.status, body.error, body.faults);
+    throw new ApiError(body.status, body.error, body.faults);
   }
   return body;
 }

@@ -6,6 +6,7 @@ import { type Changes, Live } from "./live.ts";
 import type { SearchView, Session } from "./models.ts";
 import { Page } from "./page.ts";
 import { keepFocus, paint, replace } from "./paint.ts";
+import { notTimes } from "./parts.ts";
 import { OF_TIMES, link, parse, setPast } from "./route.ts";
 import { nearest } from "./similar.ts";
 import { type Key, language, setLanguage, t } from "./texts.ts";
@@ -69,7 +70,8 @@ async function open(): Promise<void> {
   const keep = keepFocus(main);
   const route = parse(location.hash);
   const view = Object.hasOwn(VIEWS, route.view) ? route.view : "";
-  const at = OF_TIMES.has(view) ? (route.query["at"] ?? "") : "";
+  const wrong = OF_TIMES.has(view) ? notTimes(route.query, ["at"]) : [];
+  const at = OF_TIMES.has(view) && !wrong.length ? (route.query["at"] ?? "") : "";
   setPast(at);
   for (const [number, each] of Array.from(document.querySelectorAll("#views a")).entries()) {
     const name = Object.keys(VIEWS)[number]!;
@@ -84,14 +86,15 @@ async function open(): Promise<void> {
   failed = false;
   live.start();
   try {
-    if (view) await VIEWS[view]!(opened);
+    if (wrong.length) opened.show(h("h1", {}, t(view as Key)), ...wrong, h("p", {}, h("a", { href: now(view, route.query) }, t("backToNow"))));
+    else if (view) await VIEWS[view]!(opened);
     else opened.show(...unknownView(route.view));
   } catch (error) {
     if (!opened.current) return;
     failed = true;
     if (error instanceof ApiError && error.status === 401) signIn(opened, error.message);
     else {
-      opened.show(h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
+      opened.show(h("h1", {}, t(view as Key)), h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
       const name = route.query["key"] ?? route.query["node"];
       if (error instanceof ApiError && error.status === 404 && name) await suggest(opened, name).catch(() => undefined);
     }
@@ -117,12 +120,14 @@ function away(gone: boolean): void {
 function pastBanner(view: string, query: Record<string, string>, at: string): void {
   document.getElementById("past")?.remove();
   if (!at) return;
-  const { at: _, ...now } = query;
-  setPast("");
-  const back = link(view, now);
-  setPast(at);
+  const back = now(view, query);
   document.querySelector("header")!.after(h("p", { id: "past", role: "status" }, t("asRecorded", at), " ",
     h("a", { href: link("time", { at }) }, t("time")), " ", h("a", { href: back }, t("backToNow"))));
+}
+
+/** The address of a view without the time that it is of. */
+function now(view: string, query: Record<string, string>): string {
+  return link(view, { ...query, at: "" });
 }
 
 function unknownView(name: string): HTMLElement[] {

@@ -8,7 +8,7 @@ import type { Page } from "./page.ts";
 import { paint, whole } from "./paint.ts";
 import { link } from "./route.ts";
 import { t } from "./texts.ts";
-import { shown } from "./time-axis.ts";
+import { parseTime, shown } from "./time-axis.ts";
 
 type Json = Record<string, unknown>;
 
@@ -50,6 +50,16 @@ export function failed(error: unknown): HTMLElement {
   const faults = error instanceof ApiError ? error.faults : [];
   return h("div", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error), faults.slice(0, 5).map((each) =>
     h("div", {}, `${each.line ? t("line", String(each.line)) : ""} ${each.message}`)));
+}
+
+/** Says of each part of an address that should be a time, and is not, which form it has. */
+export function notTimes(query: Record<string, string>, names: readonly string[]): HTMLElement[] {
+  return names.filter((name) => query[name] && parseTime(query[name]) === null).map((name) => notATime(query[name]!));
+}
+
+/** Says which form a time has. */
+export function notATime(text: string): HTMLElement {
+  return h("p", { class: "error", role: "alert" }, t("notATime", text));
 }
 
 /** The bar of an audit, or of a comparison with the active policies. */

@@ -26,9 +26,14 @@ class Fault(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class RefusalView(Model, frozen=True, kw_only=True, rename="camel"):
-    """The answer about an invalid expression or draft (status 200), and to refused requests (400 and above)."""
+    """The answer to a request that is refused, or has no answer."""
 
     error: str
+    status: int
+    """The reason as a status of HTTP, such as 404 for a name that is not known.
+
+    The answer itself has status 200 where the user of a page can be the cause: a browser logs any other as an error.
+    """
     faults: list[Fault] = []
 
 

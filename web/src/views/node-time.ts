@@ -1,12 +1,12 @@
 /** A node's timeline: usage by class of pods, beside what the agent changed, when, and why. */
 
-import { get } from "../api.ts";
-import { h, latest } from "../dom.ts";
+import { ApiError, get } from "../api.ts";
+import { type Child, h, latest } from "../dom.ts";
 import { amount } from "../format.ts";
 import type { NodeChangeLine, NodeTimeView, UsageLine } from "../models.ts";
 import type { Page } from "../page.ts";
 import { paint } from "../paint.ts";
-import { failed, scroll } from "../parts.ts";
+import { failed, nodeLink, notTimes, scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
@@ -25,7 +25,14 @@ export async function nodeTimeView(page: Page): Promise<void> {
   let range: Range | null = start !== null && end !== null && end > start ? { start, end } : null;
   let at = parseTime(query["time"] ?? "");
   const name = query["name"] ?? "";
-  let view = await load();
+  let view: NodeTimeView;
+  try {
+    view = await load();
+  } catch (error) {
+    if (!isUnknown(error)) throw error;
+    page.show(...await unknown(name));
+    return;
+  }
   if (!view.sources) {
     page.show(h("h1", {}, t("node-time")), h("p", {}, t("noNodeSources")),
       h("pre", {}, "koord-policy console --agent-recording FILE.jsonl\nkoord-policy console --agents URL"));
@@ -128,7 +135,12 @@ export async function nodeTimeView(page: Page): Promise<void> {
     if (!page.current) return;
     try {
       renew(await newest());
-    } catch {
+    } catch (error) {
+      if (isUnknown(error)) { // it could have had the node while sources were read
+        chart.close();
+        page.show(...await unknown(name));
+        return;
+      }
       // The server is away: what is shown stays, and is read again.
     }
     timer = window.setTimeout(() => void follow(), view.complete ? GROWING : POLL);
@@ -136,7 +148,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
 
   let timer = window.setTimeout(() => void follow(), view.complete ? GROWING : POLL);
   page.closing(() => window.clearTimeout(timer));
-  page.show(heading, state,
+  page.show(heading, state, ...notTimes(query, ["time", "start", "end"]),
     h("div", { class: "tools" }, h("label", {}, t("node"), select), h("button", { type: "button", onclick: () => zoom(limits()) }, t("wholeTime")),
       h("a", { href: link("map", { node: view.node }) }, t("map"))),
     chart.element, h("p", { class: "quiet" }, t("nodeChartHelp")),
@@ -144,6 +156,18 @@ export async function nodeTimeView(page: Page): Promise<void> {
       h("th", { class: "number" }, t("timeUtc")), h("th", {}, t("change")), h("th", {}, t("strategy")), h("th", {}, t("subject")), h("th", {}, t("why")), h("th", {}, t("files")))), changes)), left),
     h("details", {}, h("summary", {}, t("usageAsTable")), scroll(t("usageAsTable"), h("table", { class: "roomy" }, h("thead", {}, usageHead), usage))));
   draw();
+}
+
+function isUnknown(error: unknown): boolean {
+  return error instanceof ApiError && error.status === 404;
+}
+
+/** Says that nothing is known of a node, and of which nodes something is. */
+async function unknown(name: string): Promise<Child[]> {
+  const { nodes } = await get<NodeTimeView>("node-time");
+  return [h("h1", {}, `${t("node-time")} ${name}`), h("p", { role: "status" }, t(nodes.length ? "noTimelineOf" : "noTimelines", name)),
+    h("ul", {}, nodes.map((each) => h("li", {}, h("a", { href: link("node-time", { name: each }) }, each)))),
+    h("p", {}, nodeLink(name))];
 }
 
 function top(title: string, allocatable: number | null, unit: string): string {

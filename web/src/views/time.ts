@@ -10,7 +10,7 @@ import type { Page } from "../page.ts";
 import { JobBar } from "../jobs.ts";
 import { link } from "../route.ts";
 import { paint } from "../paint.ts";
-import { scroll } from "../parts.ts";
+import { notATime, notTimes, scroll } from "../parts.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
 import { DASHES, type Mark, TimeChart, type TimeData } from "../time-chart.ts";
@@ -44,7 +44,7 @@ export async function timeView(page: Page): Promise<void> {
   const moment = h("section", { class: "panel", "aria-live": "polite", "aria-label": t("moment"), id: "moment" });
   const input = h("input", { size: 22, value: at === null ? "" : timeText(at), placeholder: "2026-01-31T12:00:00Z", spellcheck: "false", autocomplete: "off",
     onchange: () => typed() });
-  const invalid = h("div", {}, ...["at", "start", "end"].filter((name) => query[name] && parseTime(query[name]) === null).map((name) => notATime(query[name]!)));
+  const invalid = h("div", {}, ...notTimes(query, ["at", "start", "end"]));
   const replay = replaySection(page);
   const shownAll = h("button", { type: "button", onclick: () => zoom(limits()) }, t("wholeTime"));
 
@@ -109,7 +109,7 @@ export async function timeView(page: Page): Promise<void> {
     draw();
     if (!first) return;
     replay.ranged(range ?? limits());
-    if (at !== null) void choose(at);
+    if (at !== null) void linked(at);
   }
 
   async function choose(time: number): Promise<void> {
@@ -150,12 +150,13 @@ export async function timeView(page: Page): Promise<void> {
   moment.append(h("h2", {}, t("moment")), h("p", { class: "quiet" }, t("chooseMoment")));
   draw();
   replay.ranged(range ?? limits());
-  if (at !== null && view.times.length) await choose(at);
-}
+  if (at !== null && view.times.length) await linked(at);
 
-/** Says which form a time has. */
-function notATime(text: string): HTMLElement {
-  return h("p", { class: "error", role: "alert" }, t("notATime", text));
+  /** Shows the moment of the address, or the nearest one that was recorded, and says that it is another one. */
+  async function linked(time: number): Promise<void> {
+    if (time < view.start || time > view.end) paint(invalid, h("p", { class: "warn", role: "status" }, t("notRecorded", shown(time))));
+    await choose(time);
+  }
 }
 
 function rangeOf(query: Record<string, string>): Range | null {
