@@ -78,6 +78,11 @@ def test_the_overview_follows_a_running_scheduler_its_waiting_pods_and_its_resta
                 expect(placed.locator("canvas")).to_have_attribute(
                     "aria-label", re.compile(r"between .* and [1-9][\d.]* per second"))
 
+                shown(other, f"{url}/#/policies?name=small-nodes")
+                rate = other.get_by_role("row").filter(has_text="allocatable.cpu <= 16 * 1000").locator("td").last
+                expect(other.locator("th", has_text=re.compile(r"evaluations, \d+ min"))).to_be_visible()
+                expect(rate).to_have_text(re.compile(r"^[1-9][\d,]*$"))  # each of the pods, on each node that was tried
+
                 add_pod(admin, namespace, "too-large", scheduler=NAME, cpu="64", **selector)
                 waiting = page.locator("tr", has_text=f"{namespace}/too-large").first
                 expect(waiting).to_contain_text("unschedulable")
