@@ -29,7 +29,8 @@ def percent(text: str) -> float:
     """
     value = number(text, "percentage from 0 to 100", lambda value: 0 <= value <= 100, suffix="%")
     if 0 < value < 1 and not text.endswith("%"):
-        raise argparse.ArgumentTypeError(f"`{text}` is less than 1 %: write {value * 100:g}, or {text}% if that is meant")
+        hint = f"write {value * 100:g}, or {text}% if that is meant"
+        raise argparse.ArgumentTypeError(f"`{text}` is less than 1 %: {hint}")
     return value
 
 

@@ -202,7 +202,7 @@ class CertificateRotation:
 
 
 def _decoded(text: str) -> bytes:
-    """Return what is in base64; nothing if it is malformed."""
+    """Return the decoded base64; empty bytes if it is malformed."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

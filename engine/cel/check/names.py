@@ -58,7 +58,7 @@ def ident(checker: NodeChecker, node: Ident) -> Type:
 
 
 def _owner(checker: NodeChecker, name: str) -> str:
-    """Return the variable that has a field of this name, the one of the definitions or of the params; else an empty string."""
+    """Return the variable, the one of the definitions or of the params, that has a field of this name; else ""."""
     environment = checker.environment
     if name in environment.definitions:
         return environment.definitions_name

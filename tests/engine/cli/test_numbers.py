@@ -5,7 +5,9 @@ import pytest
 from koordpolicy.engine.cli.numbers import number, percent, whole
 
 
-@pytest.mark.parametrize(("text", "found"), [("0", 0.0), ("80", 80.0), ("12.5%", 12.5), ("0.8%", 0.8), ("100%", 100.0), ("1e1", 10.0)])
+@pytest.mark.parametrize(("text", "found"), [
+    ("0", 0.0), ("80", 80.0), ("12.5%", 12.5), ("0.8%", 0.8), ("100%", 100.0), ("1e1", 10.0),
+])
 def test_a_percentage_is_read_with_and_without_its_sign(text, found):
     assert percent(text) == found
 
