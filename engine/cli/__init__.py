@@ -191,12 +191,20 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple, prog: st
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for all of the process, without `pathlib`
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     try:
-        return _main(argv, builtins, prog)
-    except KeyboardInterrupt:  # while modules are imported, which takes a second on a slow machine
+        try:
+            return _run(argv, builtins, prog)
+        finally:  # here, as Python would report a broken pipe while it ends
+            sys.stdout.flush()
+    except KeyboardInterrupt:  # also while modules are imported, which takes a second on a slow machine
         return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has ended. Python would report the error again while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The exit code of a program that SIGPIPE ends: the unread output may have reported a failure.
+        return _BROKEN_PIPE
 
 
-def _main(argv: Sequence[str] | None, builtins: Builtins, prog: str) -> int:
+def _run(argv: Sequence[str] | None, builtins: Builtins, prog: str) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     named = next((word for word in arguments if not word.startswith("-")), None)
     parser, children = command_line(prog, () if named is None else (named,))
@@ -239,27 +247,18 @@ def _guarded(run: Callable[[], int], named: Mapping[str, str], *, as_json: bool 
     from .logs import log_visibly
     from .terminal import reports_begun, write_json
 
-    def reported() -> int:
-        before = reports_begun()
-        try:
-            return int(run())
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            if as_json and reports_begun() == before:  # a program reads one object, and not what comes after it
-                from .failures import failure
-
-                write_json(failure(error))
-            return _reported(error, named)
-
     log_visibly()
+    before = reports_begun()
     try:
-        return reported()
+        return int(run())
     except BrokenPipeError:
-        # The reader (head, less) has ended. Python would report the error again while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # The exit code of a program that SIGPIPE ends: the unread output may have reported a failure.
-        return _BROKEN_PIPE
+        raise
+    except Exception as error:
+        if as_json and reports_begun() == before:  # a program reads one object, and not what comes after it
+            from .failures import failure
+
+            write_json(failure(error))
+        return _reported(error, named)
 
 
 def _reported(error: Exception, named: Mapping[str, str]) -> int:

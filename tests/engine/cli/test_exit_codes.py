@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import http.server
 import os
 import shlex
 import signal
 import socket
 import subprocess
+import sys
+import termios
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import pytest
 
@@ -38,7 +41,7 @@ apiVersion: policy.koordinator.sh/v1alpha2
 kind: PolicyTest
 metadata: {name: t}
 spec:
-  policies: [a]
+  policies: [THIS]
   fixtures: {nodes: {n: {cpu: 10, memory: 1Gi, usage: {cpu: 1, memory: 1Mi}}}, pods: {p: {cpu: 1}}}
   cases: [{name: c, pod: p, filter: {n: pass}}]
 """
@@ -106,7 +109,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "config.yaml": "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n",
         "token": "t", "kubeconfig": KUBECONFIG.format(port=_free_port()),
     }.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text.replace("THIS", name))
     (tmp_path / "directory").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
@@ -226,26 +229,44 @@ def test_a_refused_token_is_a_usage_error_of_what_changes_a_server(
     assert run(*line(name, SERVER=refusing)).exit == expected
 
 
-# -- processes ---------------------------------------------------------------------------------------------------------
+# -- ends from outside -------------------------------------------------------------------------------------------------
 
 READERS: Final = tuple(name for name, _ in with_word("POLICIES") if name not in ("console", "dump", "hash", "push"))
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_command_that_is_interrupted_ends_with_130(name: str, place: Path) -> None:
-    os.mkfifo(place / "endless.yaml")
+def test_a_command_that_is_interrupted_ends_with_130(name: str, place: Path, run: Run) -> None:
+    endless = place / "endless.yaml"
+    os.mkfifo(endless)
+    # Whoever runs the tests in the background has them ignore SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    ended = threading.Event()
+    beside = threading.Thread(target=_interrupt_reader, args=(endless, threading.get_ident(), ended))
+    beside.start()
     try:
-        process = subprocess.Popen(command(*line(name, POLICIES="endless.yaml")), stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
+        outcome = run(*line(name, POLICIES="endless.yaml"))
     finally:
+        ended.set()
+        beside.join()
         signal.signal(signal.SIGINT, before)
-    with process:
-        pipe = _opened_by_reader(place / "endless.yaml", process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-        os.close(pipe)
-    assert (process.returncode, err) == (130, b"")
+    assert (outcome.exit, outcome.err) == (130, "")
+
+
+def _interrupt_reader(path: Path, thread: int, ended: threading.Event) -> None:
+    """Interrupt a thread that reads a pipe until it has ended."""
+    pipe = None
+    while pipe is None and not ended.wait(0.005):
+        with contextlib.suppress(OSError):  # nobody reads yet
+            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    if pipe is None:
+        return
+    # Once the first byte is read the file is open, and its reader waits for more.
+    os.write(pipe, b"#")
+    while fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) != bytes(4) and not ended.wait(0.005):
+        pass
+    signal.pthread_kill(thread, signal.SIGINT)
+    ended.wait(60)
+    os.close(pipe)
 
 
 class _Interrupted(list[str]):
@@ -266,23 +287,34 @@ def test_a_command_whose_output_is_closed_when_it_starts_runs_as_with_devnull(cl
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def _opened_by_reader(path: Path, process: subprocess.Popen[bytes]) -> int:
-    """Return a pipe's end for writing once the process reads it."""
-    until = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # nobody reads yet
-            time.sleep(0.02)
-    process.kill()
-    raise AssertionError(f"not read: {process.communicate()}")
-
-
 @pytest.mark.parametrize("name", ["lint", "fmt", "test", "plugins", "scheduler", "explain", "diff", "sweep", "qos",
                                   "schema", "crd", "completion", "hash", "eval", "simulate", "replay", "descheduler"])
-def test_a_command_whose_output_nobody_reads_ends_with_141(name: str, place: Path) -> None:
+def test_a_command_whose_output_nobody_reads_ends_with_141(
+    name: str, place: Path, run: Run, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unread = _unread()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", unread)
+        outcome = run(*line(name))
+    unread.close()
+    assert (outcome.exit, "Traceback" in outcome.err) == (141, False)
+
+
+@pytest.mark.parametrize(("words", "buffered"), [
+    ("lint policies.yaml", True), ("lint policies.yaml", False), ("hash policies.yaml", True), ("--help", True),
+])
+def test_a_process_whose_output_nobody_reads_ends_with_141_and_says_nothing(
+    words: str, buffered: bool, place: Path,
+) -> None:
+    with _unread() as unread:
+        environment = os.environ | {"PYTHONUNBUFFERED": "" if buffered else "1"}
+        process = subprocess.run(command(*words.split()), stdout=unread, stderr=subprocess.PIPE, check=False,
+                                 timeout=120, env=environment)
+    assert (process.returncode, process.stderr) == (141, b"")
+
+
+def _unread() -> TextIO:
+    """Return a pipe's end for writing whose reader has ended."""
     read, written = os.pipe()
     os.close(read)
-    process = subprocess.run([*command(*line(name))], stdout=written, stderr=subprocess.PIPE, check=False, timeout=120)
-    os.close(written)
-    assert (process.returncode, b"Traceback" in process.stderr) == (141, False)
+    return open(written, "w")  # noqa: PTH123 - it has no path, and the caller closes it
