@@ -53,14 +53,14 @@ def test_quotas_burst_and_fall_back_on_the_kernel(node: Node) -> None:
     for second in range(8):
         given.now = second * SECOND
         assert set(apply(node, given, strategy.adjust(given))) <= {"written"}
-    assert [node.value(f"{each}/cpu.cfs_quota_us") for each in (POD, MAIN)] == ["600000", "600000"]
+    assert [node.logical(f"{each}/cpu.cfs_quota_us") for each in (POD, MAIN)] == ["600000", "600000"]
     if node.path(f"{MAIN}/cpu.cfs_burst_us").exists():
         assert node.value(f"{MAIN}/cpu.cfs_burst_us") == "200000"
     given.usage = 12_000.0
     for second in range(8, 16):
         given.now = second * SECOND
         assert set(apply(node, given, strategy.adjust(given))) <= {"written"}
-    assert [node.value(f"{each}/cpu.cfs_quota_us") for each in (POD, MAIN)] == ["200000", "200000"]
+    assert [node.logical(f"{each}/cpu.cfs_quota_us") for each in (POD, MAIN)] == ["200000", "200000"]
     assert set(apply(node, given, strategy.recover(given))) <= {"written"}
     assert strategy.recover(given) == []
 
@@ -71,9 +71,10 @@ def test_batch_resources_reach_the_kernel_and_are_given_back(node: Node) -> None
     given = readings(node, pod("BE", {"requests": amounts, "limits": amounts}), objects=slo())
     files = ("cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes")
     before = [node.value(f"{MAIN}/{name}") for name in files]
+    granted = ["59", "150000 100000", str(2**28)] if node.is_v2 else ["1536", "150000", str(2**28)]
     assert set(apply(node, given, strategy.adjust(given))) == {"written"}
     for directory in (POD, MAIN):
-        assert [node.value(f"{directory}/{name}") for name in files] == ["1536", "150000", str(2**28)]
+        assert [node.value(f"{directory}/{name}") for name in files] == granted
     given.now = SECOND
     assert strategy.adjust(given) == ()
     assert set(apply(node, given, strategy.recover(given))) == {"written"}
@@ -82,12 +83,12 @@ def test_batch_resources_reach_the_kernel_and_are_given_back(node: Node) -> None
 
 def test_allocated_cpus_reach_the_kernel_and_are_given_back(node: Node) -> None:
     before = node.value(f"{MAIN}/cpuset.cpus")
-    cpus = json.dumps({"cpuset": before.partition(",")[0].partition("-")[0]})
+    cpus = json.dumps({"cpuset": node.logical(f"{MAIN}/cpuset.cpus").partition(",")[0].partition("-")[0]})
     strategy = CPUSetAllocator({})
     given = readings(node, pod("LSR", {}, **{"scheduling.koordinator.sh/resource-status": cpus}))
     assert set(apply(node, given, strategy.adjust(given))) <= {"written"}
     assert node.value(f"{MAIN}/cpuset.cpus") == json.loads(cpus)["cpuset"]
-    assert node.value(f"{MAIN}/cpu.cfs_quota_us") == "-1"
+    assert node.logical(f"{MAIN}/cpu.cfs_quota_us") == "-1"
     given.now = SECOND
     assert strategy.adjust(given) == ()
     assert set(apply(node, given, strategy.recover(given))) <= {"written"}
