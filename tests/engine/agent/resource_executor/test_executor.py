@@ -72,6 +72,16 @@ def test_an_empty_cpu_set_is_written_as_a_line_break(v2: Machine) -> None:
     assert v2.path(f"{TIER}/cpuset.cpus").read_bytes() == b"\n"
 
 
+@pytest.mark.parametrize(("wanted", "text", "journaled"), [("0-3", "\n", 0), ("0-2", "0-2", 1)])
+def test_a_recovered_cpu_set_of_version_2_is_empty_again_if_it_inherits_what_is_wanted(
+    v2: Machine, wanted: str, text: str, journaled: int,
+) -> None:
+    file = f"{TIER}/cpuset.cpus"
+    assert v2.statuses((file, "0")) == ["written"]
+    assert v2.statuses((file, wanted), recovers=True) == ["written"]
+    assert (v2.text(file), len(v2.executor.journaled)) == (text, journaled)
+
+
 @pytest.mark.parametrize(("name", "text", "v1_text", "v2_text"), [
     ("cpu.max", "50000 100000", "50000", "50000"), ("cpu.max", "20000", "20000", "20000"),
     ("cpu.weight", "10000", "262144", "10000"), ("memory.max", "8192", "8192", "8192"),
