@@ -128,7 +128,8 @@ class _Parser(argparse.ArgumentParser):
             from koordpolicy.engine.source import did_you_mean  # only where something is wrong
             from koordpolicy.engine.texts import quoted_list
 
-            hint = did_you_mean(str(value), map(str, action.choices)) or f"write one of {quoted_list(action.choices)}"
+            choices = tuple(action.choices)
+            hint = did_you_mean(str(value), map(str, choices)) or f"write one of {quoted_list(choices)}"
             raise argparse.ArgumentError(action, f"there is no `{value}`: {hint}")
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -189,7 +190,7 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple, prog: st
     """Run a command and return its exit code (see `Exit`)."""
     # Python has None for a stream that is closed when it starts (`>&-`).
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for all of the process, without `pathlib`
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - likewise
     try:
         try:
             return _run(argv, builtins, prog)

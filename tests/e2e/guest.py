@@ -66,7 +66,7 @@ class Kernel(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a command in the guest has left: its exit status, its output, and the seconds until it began."""
+    """The exit status and the output of a command in the guest, and the seconds until it began."""
 
     status: int
     output: str

@@ -91,11 +91,11 @@ class Node:
         return Path(self.executor.tree.place(name).path)
 
     def value(self, name: str) -> str:
-        """Return what the kernel prints."""
+        """Return the text of the file in the kernel."""
         return self.path(name).read_text().strip()
 
     def logical(self, name: str) -> str:
-        """Return what strategies read, in the units of v1."""
+        """Return the value that strategies read, in the units of v1."""
         return self.executor.tree.view()[name]
 
     @property
