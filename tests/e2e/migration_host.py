@@ -22,13 +22,10 @@ from koordpolicy.engine.descheduler.live.evictions import LiveEvictions
 from koordpolicy.engine.descheduler.migration.live_api import LiveMigrationApi
 from koordpolicy.engine.descheduler.migration.worker import MigrationWorker
 from koordpolicy.engine.framework.descheduler import EvictOptions
+from tests.killed import end_process
 
 WRITES = ("create_job", "update_job", "update_job_status", "delete_job", "create_reservation", "update_reservation",
           "delete_reservation", "evict")
-
-
-class Killed(GeneratorExit):
-    """The process ends here: nothing of its memory is left."""
 
 
 class KilledApi:
@@ -49,7 +46,7 @@ class KilledApi:
             self.calls.append(name)
             result = method(*args)
             if len(self.calls) == self.kill_after:
-                raise Killed
+                end_process()
             return result
 
         return write

@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.killed import Killed
+
 from .build import binary
 from .control_plane import AdminClient, ApiError, ControlPlane
 from .custom_resources import ALL, MIGRATION_JOB, RESERVATION, await_kinds, define
-from .migration_host import Killed, MigrationHost
+from .migration_host import MigrationHost
 from .nodes import add_node
 from .roles import DEPLOY, account_kubeconfig, create_roles, scheduler_kubeconfig
 from .scheduler_process import SchedulerProcess, until

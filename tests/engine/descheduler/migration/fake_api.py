@@ -15,15 +15,12 @@ from koordpolicy.engine.descheduler.migration.controller import AlreadyExists
 from koordpolicy.engine.descheduler.migration.object_limiter import ObjectLimiter
 from koordpolicy.engine.descheduler.migration.settings import SECOND, MigrationSettings
 from koordpolicy.engine.descheduler.migration.writes import EvictPod, RecordEvent
+from tests.killed import end_process
 
 Json = Mapping[str, Any]
 
 START = 1_800_000_000 * SECOND
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "web-uid", "controller": True}
-
-
-class Killed(GeneratorExit):
-    """The process ends here."""
 
 
 class Conflict(Exception):
@@ -160,10 +157,10 @@ class FakeApi:
         if dies:
             self.kill_in = None
             if not self.kill_after:
-                raise Killed
+                end_process()
         result = change()
         if dies:
-            raise Killed
+            end_process()
         return copy.deepcopy(result)
 
     def _put(self, table: dict[str, dict[str, Any]], item: Json) -> Json:

@@ -21,8 +21,9 @@ from koordpolicy.engine.descheduler.migration.settings import EVICT_DIRECTLY, RE
 from koordpolicy.engine.descheduler.migration.settings import MigrationSettings as Settings
 from koordpolicy.engine.descheduler.migration.worker import MigrationWorker
 from koordpolicy.engine.descheduler.migration.workloads import WorkloadState
+from tests.killed import Killed
 
-from .fake_api import FakeApi, Killed, pod
+from .fake_api import FakeApi, pod
 
 KINDS = ("Pod", jobs.KIND, reservations.KIND)
 
