@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import keyword
+import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"`{called}` is a built-in plugin: choose another name")
     files = contents(options.framework, name, python=options.python)
     folder = options.out / name if options.python else options.out
-    there = [folder / file for file in files if (folder / file).exists()]
+    there = [folder / file for file in files if os.path.lexists(folder / file)]
     if there:
         raise Stop(f"`{there[0]}` exists already: choose another name, or another directory with `--out DIR`")
     for file, content in files.items():
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(content, encoding="utf-8")
         except OSError as error:
-            why = "it is not a directory" if folder.exists() and not folder.is_dir() else error.strerror
+            why = "it is not a directory" if os.path.isfile(folder) else error.strerror
             raise Stop(f"nothing can be written to `{folder}`: {why}") from None
         write(str(folder / file))
     for line in _next_steps(folder, name, python=options.python):

@@ -256,11 +256,14 @@ _LEAST_BYTES: Final = {
     Origin.CLUSTER: 1 << 26, Origin.CAPACITY: 1 << 26, Origin.NODE: 10**6, Origin.POD: 10**6, Origin.MEASURED: 10**5,
 }
 """Milli-cores and bytes that are implausibly small as thresholds; 10 for a whole node may mean that it is idle."""
+_LIKELY_PERCENTS: Final = range(50, 100)
+"""Numbers of milli-cores that are probably meant as percentages where what a node uses is compared with them."""
 _MOST_CPU: Final = 2 * 10**6
 """The maximum of one node: 2,000 cores."""
 _MOST_DEVICES: Final = 100
 _GUARDS: Final = frozenset((">=", "<", "==", "!=", "clamp"))
 """With these comparisons, 1 may mean `any` or guard a divisor against 0."""
+_ORDERS: Final = frozenset(("<", "<=", ">", ">="))
 _DAY: Final = 86400
 _LONG: Final = 900 * _DAY
 
@@ -281,6 +284,11 @@ def absurd(measure: Measure, value: Fraction, operator: str) -> UnitFault | None
         return _absurd_ratio(measure, value)
     if operator == "offset" and (value == 1 or measure.factor != 1):
         return None
+    if measure.dimension == "cpu" and measure.origin is Origin.NODE and operator in _ORDERS:
+        percent = value / measure.factor
+        if percent in _LIKELY_PERCENTS and percent not in _CORE_COUNTS:
+            return UnitFault(f"{_number(percent)} milli-cores is {shown(float(percent), 'milli-cores')}",
+                             f"for {_number(percent)} %, compare a share: `percent(usage.cpu, allocatable.cpu)`")
     return _ABSURD[measure.dimension](measure, value)
 
 

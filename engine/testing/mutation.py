@@ -8,7 +8,7 @@ mutated.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +16,7 @@ from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal
 from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.cel.syntax.unparse import unparse_constant
 from koordpolicy.engine.documents import (
+    Case,
     Document,
     Expression,
     Kind,
@@ -124,13 +125,14 @@ def mutate(
                 continue
             of_document.setdefault(document, []).append(suite)
     mutants = [each for document in of_document for each in mutants_of(document)]
+    cases = {document: [(suite, case) for suite in concerned for case in suite.spec.cases
+                        if case.expect_invalid is None] for document, concerned in of_document.items()}
     fates: list[Fate] = []
     used: set[Survivor] = set()
     for number, mutant in enumerate(mutants, start=1):
-        concerned = of_document[mutant.original]
-        fate = _fate(mutant, concerned)
+        fate = _fate(mutant, cases[mutant.original])
         if fate is not None and not fate.killed_by:
-            for suite in concerned:
+            for suite in of_document[mutant.original]:
                 for each in suite.spec.survivors:
                     if (each.at, each.change) == (mutant.at, mutant.change):
                         used.add(each)
@@ -143,17 +145,23 @@ def mutate(
     return MutationOutcome(tuple(fates), stale)
 
 
-def _fate(mutant: Mutant, suites: Iterable[Suite]) -> Fate | None:
-    """Return the first case that kills a mutant; None for a mutant that is not a valid policy."""
-    for suite in suites:
-        documents = [mutant.document if each is mutant.original else each for each in suite.documents]
-        try:
-            mutated = suite.over(documents)
-        except PolicyError:
-            return None
-        for case in suite.spec.cases:
-            if case.expect_invalid is None and not run_case(mutated, case).passed:
-                return Fate(mutant, f"{suite.name}/{case.name}")
+def _fate(mutant: Mutant, cases: list[tuple[Suite, Case]]) -> Fate | None:
+    """Return a case that kills a mutant; None for a mutant that is not a valid policy.
+
+    That case moves to the front of `cases`: it probably kills the next mutant too, which is often one of the same
+    expression.
+    """
+    mutated: dict[Document, Suite] = {}
+    for number, (suite, case) in enumerate(cases):
+        if suite.document not in mutated:
+            documents = [mutant.document if each is mutant.original else each for each in suite.documents]
+            try:
+                mutated[suite.document] = suite.over(documents)
+            except PolicyError:
+                return None
+        if not run_case(mutated[suite.document], case).passed:
+            cases.insert(0, cases.pop(number))
+            return Fate(mutant, f"{suite.name}/{case.name}")
     return Fate(mutant)
 
 

@@ -17,6 +17,12 @@ from .patterns import charge
 from .signatures import SYMBOLS
 
 _OF_NO_NULL: Final = FOLDED - {"type", "dyn"}
+_NOT_IN_RE2: Final = {
+    "error parsing regexp: invalid perl operator: (?": "RE2 has no look-ahead or look-behind: test a second pattern",
+    "error parsing regexp: invalid escape sequence: \\1": "RE2 has no references to groups",
+    "error parsing regexp: bad repetition operator": "RE2 has no possessive repetition, and needs none",
+}
+"""Help by the beginning of RE2's message, for what patterns of other languages have."""
 _TRIED: Final = frozenset((str, int, float, bool, bytes, Uint))
 
 
@@ -64,7 +70,8 @@ def _try(checker: NodeChecker, node: Call, overloads: Sequence[Overload], argume
             at: Expr = node
             for step in fault.path:
                 at = (nodes if at is node else children(at))[step]
-            checker.complain(fault.message, at, end=max(at.end, at.position + 1))
+            help_ = next((hint for reason, hint in _NOT_IN_RE2.items() if reason in fault.message), "")
+            checker.complain(fault.message, at, end=max(at.end, at.position + 1), help=help_)
         else:
             if overload.states is not None and isinstance(values[1], str):
                 span = checker.source.span(nodes[1].start, nodes[1].end)

@@ -8,7 +8,7 @@ from typing import Final
 from koordpolicy.engine.source import did_you_mean
 
 from ..syntax.ast import Expr, Ident, Select
-from ..values.types import BOOL, DYN, ERROR, Type, optional_of
+from ..values.types import BOOL, DYN, ERROR, ObjectType, Type, optional_of
 from .checked_ast import DefinitionReference, LocalReference
 from .node_checker import NodeChecker
 from .overload_errors import MOST_SHOWN
@@ -148,6 +148,8 @@ def _field(checker: NodeChecker, node: Select, type_: Type) -> Type:
     elif declared.index is not None:
         quoted = 'any other name is written in full and in quotes, as in `["nvidia.com/gpu"]`'
         hint = f"{hint} ({quoted})" if hint else quoted
+    elif not hint and (inner := _field_inside(checker, node.field, declared)):
+        hint = f"did you mean `{inner}.{node.field}`?"
     elif not hint and declared.fields:
         hint = _listed("it has", sorted(declared.fields), most=_MOST_FIELDS)
     elif not hint:
@@ -156,6 +158,15 @@ def _field(checker: NodeChecker, node: Select, type_: Type) -> Type:
         f"no such field `{node.field}` in `{type_.name}`", node, end=None if node.test else end, help=hint,
         code="cel-name",
     )  # fmt: skip
+
+
+def _field_inside(checker: NodeChecker, name: str, declared: ObjectType) -> str:
+    """Return the field whose type has a field `name`, as `metadata` has `labels`; empty if none has it."""
+    for outer, field in declared.fields.items():
+        inner = checker.environment.types.get(field.type.name)
+        if inner is not None and name in inner.fields:
+            return outer
+    return ""
 
 
 def _listed(before: str, names: Sequence[str], *, most: int = MOST_SHOWN) -> str:

@@ -153,6 +153,10 @@ _ANYWHERE_ELSE: Final[tuple[_Rule, ...]] = (
         "a string begins with a quote, `r'` or `b'`",
     ),
     (
+        lambda at: bool(at.word) and bool(at.word_before),
+        "write a text in quotes (in YAML: `\"'a text'\"`)",
+    ),
+    (
         lambda at: at.token.kind == "end" and at.expected == "`:`" and "?." in at.expression,
         "did you mean `.?`, an optional field?",
     ),

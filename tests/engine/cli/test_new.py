@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 from runpy import run_path
 
 import pytest
@@ -55,6 +57,25 @@ def test_a_file_is_no_place_for_a_new_policy(tmp_path, capsys):
     assert run("scheduler", "mine", "--out", tmp_path / "file") == 2
     assert capsys.readouterr().err == (
         f"koord-policy: nothing can be written to `{tmp_path}/file`: it is not a directory\n")
+
+
+def test_a_directory_that_may_not_be_read_is_no_place_for_a_new_policy(tmp_path, capsys, monkeypatch):
+    there = tmp_path / "theirs"
+    allowed = os.stat
+
+    def stat(path: object, *arguments: object, **options: object):
+        if str(path).startswith(str(there)):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return allowed(path, *arguments, **options)
+
+    def mkdir(path: Path, *_: object, **__: object):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert run("scheduler", "mine", "--out", there) == 2
+    assert capsys.readouterr().err == (
+        f"koord-policy: nothing can be written to `{tmp_path}/theirs`: Permission denied\n")
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -21,6 +21,10 @@ def wrong(text: str) -> list[tuple[str, str, str]]:
     "allocatable.cpu >= 16",
     "requests.cpu > 4",
     "8 > usage.cpu",
+    "usage.cpu < 80",
+    "usage.cpu * 1000 <= 65000",
+    "nodeInfo.pods > 3 || requested.cpu > 90",
+    "usage.cpu + requested.cpu < 70",
     "usage.cpu < 64 || nodeInfo.pods > 3",
     "allocatable.memory - usage.memory > 16",
     "usage.memory < 0.85",
@@ -85,6 +89,10 @@ def test_what_mixes_units_or_compares_with_an_absurd_number_is_found(expression:
 @pytest.mark.parametrize("expression", [
     "usage.cpu < 8000",
     "usage.cpu < 100",
+    "usage.cpu < 20",
+    "usage.cpu - 80 < 8000",
+    "math.greatest(usage.cpu, 80) < 8000",
+    "requests.cpu < 80 || nodeInfo.pods > 5",
     "requests.cpu >= 1",
     "requests.cpu < 1 || nodeInfo.pods > 0",
     "requests.cpu > 0",
@@ -215,6 +223,8 @@ def test_what_people_write_on_purpose_is_not_found(expression: str):
 
 @pytest.mark.parametrize(("expression", "found"), [
     ("usage.cpu < 8", ("8", "8 milli-cores is 0.008 cores", "did you mean 8000?")),
+    ("usage.cpu < 80",
+     ("80", "80 milli-cores is 0.08 cores", "for 80 %, compare a share: `percent(usage.cpu, allocatable.cpu)`")),
     ("allocatable.memory - usage.memory > 16",
      ("16", "16 bytes is next to nothing", "did you mean 17179869184 (16Gi)?")),
     ("percent(usage.cpu, allocatable.cpu) < 0.6",
