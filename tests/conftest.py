@@ -5,12 +5,14 @@ Property tests look at the same examples in every run of the tests, and at other
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
 
 from koordpolicy.engine.client import resources
+from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 
 from .output_schemas import _outputs_are_as_their_schemas_say  # noqa: F401 - a fixture of every test
 
@@ -18,6 +20,26 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 # `--hypothesis-profile explore` comes after this and wins.
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def freeze_of_servers() -> Iterator[Callable[[LowLatencyGc], None]]:
+    """Let servers in the tests' process freeze nothing, and return what they would call.
+
+    A full collection of all that the tests of a process hold takes longer than the start of a server.
+    """
+    freeze = LowLatencyGc.freeze
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LowLatencyGc, "freeze", lambda _: None)
+        yield freeze
+
+
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """Let collections of a test visit the objects that it makes, and not those of other tests."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

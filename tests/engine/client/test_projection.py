@@ -72,7 +72,7 @@ def test_what_is_not_an_object_is_refused(text: bytes, projection: Projection):
         projection.decode(text)
 
 
-def test_a_thousand_sets_of_fields_leave_a_bounded_number_of_types():
+def test_a_thousand_sets_of_fields_leave_a_bounded_number_of_types(small_heap: None):
     def types() -> int:
         gc.collect()
         return sum(getattr(each, "__name__", "") == "Projected" for each in gc.get_objects() if isinstance(each, type))

@@ -36,7 +36,7 @@ DOCUMENTS = 20
 NAME = "replaced"
 
 
-def test_sets_of_policies_that_were_replaced_leave_nothing_behind():
+def test_sets_of_policies_that_were_replaced_leave_nothing_behind(small_heap):
     live = Live()
     scheduler = Scheduler(Cluster([node("a"), node("b")]), live)
 
@@ -64,7 +64,7 @@ def test_sets_of_policies_that_were_replaced_leave_nothing_behind():
 
 
 @pytest.fixture
-def cyclic_garbage(monkeypatch):
+def cyclic_garbage(monkeypatch, small_heap):
     """Return the objects that only the garbage collector frees, which runs in tests that call this alone."""
     monkeypatch.setattr(store, "_MOST_RESULTS", 8)  # results are dropped too
     monkeypatch.setattr(result_cache, "_MOST_SHAPES", 8)
@@ -78,7 +78,6 @@ def cyclic_garbage(monkeypatch):
         gc.collect()
         return classes
 
-    gc.collect()
     gc.disable()
     yield found
     gc.enable()

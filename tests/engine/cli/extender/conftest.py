@@ -8,19 +8,10 @@ import pytest
 import trustme
 import yaml
 
-from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from tests.ports import reserved_port
 
 from ..conftest import node
 from .serving import TOKEN, document, serving
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_full_collections():
-    """To collect all that the tests of this process hold takes longer than to start a server."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LowLatencyGc, "freeze", lambda _: None)
-        yield
 
 
 @pytest.fixture
