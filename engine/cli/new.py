@@ -70,7 +70,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(content, encoding="utf-8")
         except OSError as error:
-            why = "it is not a directory" if os.path.isfile(folder) else error.strerror
+            is_file = isinstance(error, FileExistsError | NotADirectoryError)
+            why = "it is not a directory" if is_file else error.strerror
             raise Stop(f"nothing can be written to `{folder}`: {why}") from None
         write(str(folder / file))
     for line in _next_steps(folder, name, python=options.python):
