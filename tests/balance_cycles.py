@@ -65,14 +65,20 @@ class Server(Nothing):
 
 
 class Hands:
-    """The filter and evict plugin of a profile: keeps `kept`, and fails to evict what the server refuses."""
+    """The filter and evict plugin of a profile: keeps `kept` and, when it comes to an eviction, `not_now`. It fails
+    to evict what the server refuses.
+    """
 
-    def __init__(self, server: Server, kept: tuple[str, ...]) -> None:
+    def __init__(self, server: Server, kept: tuple[str, ...], not_now: tuple[str, ...]) -> None:
         self.server = server
         self.kept = kept
+        self.not_now = not_now
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         return Refusal("kept", "it stays") if pod.name in self.kept else None
+
+    def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        return Refusal("notNow", "it stays for now") if pod.name in self.not_now else None
 
     def evict(self, pod: PodInfo, reason: str) -> bool:
         if pod.name in self.server.refuses:
@@ -82,13 +88,14 @@ class Hands:
 
 
 def run(
-    plugin: str, objects: list[Json], *, server: Server | None = None, kept: tuple[str, ...] = (), dry_run: bool = True,
+    plugin: str, objects: list[Json], *, server: Server | None = None, kept: tuple[str, ...] = (),
+    not_now: tuple[str, ...] = (), dry_run: bool = True,
     limits: CycleLimits | None = None, **args: Any,
 ) -> CycleResult:
     """Run one cycle of a plugin over a cluster."""
     server = server or Server()
     hands = Plugin(
-        "Hands", Framework.DESCHEDULER, (Point.EVICTION_FILTER,), lambda _args, _handle: Hands(server, kept),
+        "Hands", Framework.DESCHEDULER, (Point.EVICTION_FILTER,), lambda _args, _handle: Hands(server, kept, not_now),
         origin="test", digest="hands", enabled=False,
     )
     spec = DeschedulerProfileSpec("p", balance=(plugin,), evict=("Hands",), filter=("Hands",), args={plugin: args})

@@ -79,7 +79,7 @@ class Detectors:
     """Detectors by subject; one that was not updated for `lifetime` nanoseconds is dropped."""
 
     def __init__(self, lifetime: int) -> None:
-        self._lifetime = lifetime
+        self.lifetime = lifetime
         self._held: dict[Hashable, tuple[int, Detector]] = {}
 
     def find(self, subject: Hashable, now: int) -> Detector | None:
@@ -99,7 +99,7 @@ class Detectors:
             return True
         detector = self.find(subject, now) or Detector(condition)
         state = detector.mark_abnormal(now)
-        self._held[subject] = (now + self._lifetime, detector)
+        self._held[subject] = (now + self.lifetime, detector)
         return state is State.ANOMALY
 
     def observe_normal(self, subject: Hashable, now: int) -> None:

@@ -208,7 +208,7 @@ class DocumentPlugin:
                 continue
             is_source = compiled.source is None or cycle.holds(compiled.source, state, evictor, "nodes.source")
             if anomaly is not None:
-                now, timeout = cycle.snapshot.now, anomaly.timeout_ns
+                now, timeout = cycle.snapshot.now, anomaly.timeout_ns and max(anomaly.timeout_ns, 2 * evictor.interval)
                 seen = self._memory.observe(
                     self._profile, compiled.anomaly_key, state.name, source=is_source, now=now, timeout=timeout,
                 )

@@ -131,9 +131,10 @@ class CycleEvictor:
         self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
         client: Client | None = None, *, background: BackgroundEvictions | None = None,
         workloads: WorkloadBudget | None = None, proof: CycleProof | None = None,
-        shared: SharedEvictions | None = None,
+        shared: SharedEvictions | None = None, interval: int = 0,
     ) -> None:
         """`proof` proves the evictions; None: none is. With `shared` each needs a reservation."""
+        self.interval = interval
         self._shared = shared
         self._workloads = workloads or WorkloadBudget(WorkloadLimits(), PodOwners(snapshot))
         self._is_unlimited = limiter.is_unlimited and self._workloads.is_unlimited

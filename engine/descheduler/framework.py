@@ -74,12 +74,13 @@ def run_cycle(
     background: BackgroundEvictions | None = None,
     proving: Proving | None = None,
     part: CyclePart | None = None,
+    interval: int = 0,
 ) -> CycleResult:
     """Run one cycle, or the part of one that is this replica's, over a snapshot, at the snapshot's time.
 
     Changes of plugins besides evictions are written by the `client`; without one they fail, except in a dry run.
     `background` remembers from cycle to cycle which pods other components were requested to remove.
-    Without `proving` no eviction is proved.
+    Without `proving` no eviction is proved. `interval` is the time between cycles in nanoseconds, 0 for a single one.
 
     A plugin that raises does not stop the others of its point; but then the cycle ends after its profile, so that no
     balancing follows an incomplete descheduling.
@@ -105,7 +106,7 @@ def run_cycle(
     for point in ("deschedule", "balance"):
         for profile in profiles:
             evictor = CycleEvictor(profile, snapshot, limiter, record, client, background=background,
-                                   workloads=workloads, proof=proof, shared=shared)
+                                   workloads=workloads, proof=proof, shared=shared, interval=interval)
             error = run_plugins(profile, point, snapshot, select_rows(snapshot, own, profile.node_selector), evictor)
             if error:
                 break

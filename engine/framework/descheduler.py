@@ -67,6 +67,14 @@ class Evictor(Protocol):
     All calls are recorded per candidate, so that a cycle reports which check stopped which pod.
     """
 
+    @property
+    def interval(self) -> int:
+        """Nanoseconds from the beginning of this cycle to that of the next; 0 if none is planned.
+
+        A count of cycles in a row that lapses after a time must outlast it, and a cycle that is late.
+        """
+        ...
+
     def filter(self, pod: PodInfo) -> Refusal | None:
         """Return why the pod may never be evicted, or None."""
         ...

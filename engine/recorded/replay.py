@@ -287,7 +287,8 @@ class _Replay:
         configuration = self._descheduling.configuration
         self._cycles += 1
         result = run_cycle(self._profiles, self._cluster.snapshot(self._now), limits=configuration.limits, dry_run=True,
-                           node_selector=configuration.node_selector, proving=proving)
+                           node_selector=configuration.node_selector, proving=proving,
+                           interval=self._descheduling.interval_s * SECOND)
         errors = [f"`{failure.plugin}`: {failure.message}" for failure in result.failures]
         self._descheduler_errors.update(dict.fromkeys([*errors, *filter(None, [result.error])]))
         for pod, _, decision in result.evicted:

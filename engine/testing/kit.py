@@ -329,12 +329,16 @@ class FakeClient:
 class FakeEvictor:
     """An evictor of a descheduling plugin (see `Evictor`) that records all calls.
 
-    `vetoes` maps pod keys to the reasons why they must stay; `limit` is the total number of evictions.
+    `vetoes` maps pod keys to the reasons why they must stay; `limit` is the total number of evictions; `interval` is
+    the time between cycles in nanoseconds.
     """
 
-    def __init__(self, vetoes: Mapping[str, str] | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, vetoes: Mapping[str, str] | None = None, limit: int | None = None, interval: int = 0,
+    ) -> None:
         self.vetoes = dict(vetoes or {})
         self.limit = limit
+        self.interval = interval
         self.evicted: dict[str, str] = {}
         self._leaving: list[PodInfo] = []
         self.kept: dict[str, str] = {}

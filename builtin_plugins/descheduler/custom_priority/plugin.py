@@ -139,10 +139,11 @@ class _Mover:
         self._keep(misfits, "nodeFit", "no node of a cheaper level takes it")
         self._keep(untried, "nodeFit", f"not tried: {_MOST_MISSES} pods in a row before it fit on no node")
         for pod in fit:
-            self._evict(pod, f"evicting from {self._level} priority resource to lower priority resource")
+            if self._evictor.pre_eviction_filter(pod) is None:
+                self._evict(pod, f"evicting from {self._level} priority resource to lower priority resource")
 
     def drain(self, row: int, pods: Sequence[PodInfo]) -> None:
-        """Evict all pods of a node if there is room for all of them, and none otherwise.
+        """Evict all pods of a node if all may leave and there is room for all of them, and none otherwise.
 
         An eviction that fails ends the drain, and the node is uncordoned. Only evicted pods take room on targets.
         """
@@ -150,6 +151,11 @@ class _Mover:
         places = place_all(pods, self._room, self._fitting, node_fit=self._args.node_fit)
         if isinstance(places, PodInfo):
             self._keep(pods, "DrainNode", f"{places.key} fits on no node of a cheaper level, so {node} is not drained")
+            return
+        refused = {pod.key for pod in pods if self._evictor.pre_eviction_filter(pod) is not None}
+        if refused:
+            self._keep([pod for pod in pods if pod.key not in refused], "DrainNode",
+                       f"{min(refused)} may not be evicted now, so {node} is not drained")
             return
         cordoned = self._args.cordons and not self._args.dry_run and self._cordon(row, cordon=True)
         for pod, place in zip(pods, places, strict=True):

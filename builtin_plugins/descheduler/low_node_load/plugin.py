@@ -266,6 +266,9 @@ class LowNodeLoad:
         """Balance pool after pool; a source of one pool is skipped by later ones."""
         if self._args.paused:
             return
+        # Upstream raises the life of detectors to the interval, which a cycle that begins late exceeds.
+        lifetime = max(self._args.detector_cache_timeout, 2 * evictor.interval)
+        self.detectors.lifetime = self.prod_detectors.lifetime = lifetime
         order = [int(row) for row in rows]
         nodes = [snapshot.node(row) for row in order]
         processed: set[str] = set()
@@ -495,7 +498,7 @@ class _Mover:
                 for other in candidates[position:]:
                     self._evictor.keep(other, Refusal(phase, stop), rule=phase)
                 return
-            if not self._may_go(pod):
+            if not self._may_go(pod) or self._evictor.pre_eviction_filter(pod) is not None:
                 continue
             reason = eviction_reason(source, self._thresholds, prod=prod)
             if self._args.dry_run:

@@ -96,7 +96,8 @@ def evict_ranked(ranked: tuple[RankedPod, ...], most: int | None, evictor: Evict
     for each in ranked:
         if most is not None and evicted >= most:
             evictor.keep(each.pod, Refusal("maxPodsToEvict", f"at most {most} pods per cycle"), rule="EvictDirectly")
-        elif evictor.evict(each.pod, "scale-down binpack", rule="EvictDirectly"):
+        elif evictor.pre_eviction_filter(each.pod) is None and evictor.evict(
+                each.pod, "scale-down binpack", rule="EvictDirectly"):
             evicted += 1
 
 

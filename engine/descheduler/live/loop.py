@@ -316,7 +316,7 @@ class LiveDescheduler:
                 active.profiles, self.cluster.snapshot(now), limits=configuration.limits,
                 dry_run=configuration.dry_run, node_selector=configuration.node_selector, proving=proving,
                 generation=active.registry.generation, client=self._client, background=self._background,
-                part=part)
+                part=part, interval=configuration.interval)
         except BaseException as error:
             must_be_survived(error)
             _LOG.exception("a cycle failed")

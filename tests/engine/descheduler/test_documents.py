@@ -268,6 +268,15 @@ def test_a_node_must_be_hot_in_as_many_cycles_in_a_row_as_asked_for(cycle):
     assert (evicted(waiting), evicted(cycle(objects, text, cycles=3))) == ([], ["a"])
 
 
+@pytest.mark.parametrize(("timeout", "interval", "leaves"), [
+    ("500ms", 0, []), ("500ms", 10**9, ["a"]), ("1s", 0, ["a"]), ("500ms", 10**8, []),
+])
+def test_cycles_an_interval_apart_are_in_a_row_though_the_timeout_is_shorter(cycle, timeout, interval, leaves):
+    objects = hot(pod("a", "hot"), used={"a": "9000m"})
+    text = drain().replace("  criteria:", f"    anomaly: {{consecutive: 2, timeout: {timeout}}}\n  criteria:")
+    assert evicted(cycle(objects, text, cycles=2, interval=interval)) == leaves
+
+
 def test_profiles_count_apart_in_how_many_cycles_a_node_was_hot(cycle):
     objects = hot(pod("a", "hot"), used={"a": "9000m"})
     text = drain().replace("  criteria:", "    anomaly: {consecutive: 3, timeout: 5m}\n  criteria:")

@@ -77,6 +77,16 @@ def test_finished_pods_leave_too_and_pods_that_must_stay_do_not():
     assert (evicted(result), kept(result)) == (["done", "c", "b"], {"a": "kept"})
 
 
+def test_pods_that_may_not_leave_now_stay_and_their_node_is_not_drained():
+    result = run("CustomPriority", [*GOLD, *CHEAP], not_now=("b",), evictionOrder=ORDER)
+    assert (evicted(result), kept(result)) == (["c", "a"], {"b": "notNow"})
+    server = Server()
+    drained = run("CustomPriority", [*GOLD, *CHEAP], not_now=("b",), server=server, dry_run=False, evictionOrder=ORDER,
+                  mode="DrainNode", autoCordon=True)
+    assert (evicted(drained), kept(drained), server.writes) == (
+        [], {"a": "DrainNode", "b": "notNow", "c": "DrainNode"}, [])
+
+
 # DrainNode
 
 DRAIN = {"mode": "DrainNode"}

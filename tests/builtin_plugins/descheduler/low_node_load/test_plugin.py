@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ ONE_OBSERVATION = {"consecutiveAbnormalities": 1, "consecutiveNormalities": 1}
 class Evictor:
     """Lets everything go that is not in `kept`, and remembers what it was told."""
 
-    def __init__(self, *kept: str, evicts: bool = True) -> None:
+    def __init__(self, *kept: str, evicts: bool = True, interval: int = 0, not_now: Collection[str] = ()) -> None:
         self.evicts = evicts
+        self.interval = interval
+        self.not_now = not_now
         self.vetoed = kept
         self.evicted: list[tuple[str, str]] = []
         self.kept: dict[str, str] = {}
@@ -34,6 +37,9 @@ class Evictor:
 
     def filter(self, pod: PodInfo) -> Refusal | None:
         return Refusal("veto", "no") if pod.name in self.vetoed else None
+
+    def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
+        return Refusal("nodeFit", "not now") if pod.name in self.not_now else None
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         if self.evicts:
@@ -126,6 +132,18 @@ def test_a_node_must_be_found_hot_once_more_than_asked_for():
     condition = {"anomalyCondition": {"consecutiveAbnormalities": 2, "consecutiveNormalities": 1}}
     assert balance([HOT, COLD], Evictor(), cycles=2, **condition).evicted == []
     assert balance([HOT, COLD], Evictor(), cycles=3, **condition).evicted == [("a", "highThresholds")]
+
+
+@pytest.mark.parametrize(("interval", "evicted"), [(0, []), (10**9, [("a", "highThresholds")])])
+def test_a_detector_lives_until_the_next_cycle_though_its_time_is_shorter(interval: int, evicted: list[Any]):
+    condition = {"anomalyCondition": {"consecutiveAbnormalities": 2, "consecutiveNormalities": 1},
+                 "detectorCacheTimeout": "500ms"}
+    assert balance([HOT, COLD], Evictor(interval=interval), cycles=3, **condition).evicted == evicted
+
+
+def test_a_pod_that_may_not_leave_now_is_passed_over_and_gives_up_nothing():
+    evictor = balance([HOT, COLD, SPARE], Evictor(not_now=["b"]))
+    assert evictor.evicted == [("a", "highThresholds")]
 
 
 def test_prod_pods_have_thresholds_of_their_own():

@@ -85,6 +85,11 @@ def test_evictions_are_counted_by_their_success():
     assert (evicted(result), kept(result)) == (["small"], {"large": "", "t": "maxPodsToEvict"})
 
 
+def test_a_pod_that_may_not_leave_now_is_passed_over():
+    result = run("ScaleDownBinPack", CLUSTER, not_now=("large",), strategy="EvictDirectly", maxPodsToEvict=1, **WEB)
+    assert (evicted(result), kept(result)) == (["small"], {"large": "notNow", "t": "maxPodsToEvict"})
+
+
 @pytest.mark.parametrize("args", [
     {"paused": True}, {"nodeSelector": {"matchLabels": {"a": "b"}}}, {"evictableNamespaces": {"exclude": ["d"]}},
     {"evictableNamespaces": {"include": ["e"]}},
