@@ -164,6 +164,10 @@ def _check_pool(pool: Mapping[str, Any]) -> Iterator[Fault]:
         for resource, percent in (pool.get(key) or {}).items():
             if percent < 0:
                 yield (key, resource), f"the threshold of `{resource}` must be greater than or equal to 0"
+    for lower, upper in (("lowThresholds", "highThresholds"), ("prodLowThresholds", "prodHighThresholds")):
+        for resource in sorted((pool.get(lower) or {}).keys() - (pool.get(upper) or {}).keys()):
+            # Upstream takes 0 for it: all nodes are overloaded (spec 7, row 10).
+            yield (lower, resource), f"`{resource}` has no threshold in `{upper}`: give both"
     for lower, upper in (("lowThresholds", "highThresholds"), ("prodHighThresholds", "highThresholds"),
                          ("prodLowThresholds", "prodHighThresholds")):
         bounds = pool.get(upper) or {}

@@ -107,7 +107,8 @@ def test_an_argument_that_is_not_built_is_reported_where_it_stands(name: str, va
 def test_every_field_of_the_arguments_of_low_node_load_decides_something() -> None:
     declared = set(schema("LowNodeLoadArgs")["properties"]) - {"apiVersion", "kind"}
     text = Path(low_node_load.__file__).read_text()
-    internal = complete("LowNodeLoad", {})
+    beside: dict[str, Any] = {  # a low threshold needs a high one
+        "lowThresholds": {"highThresholds": {"cpu": 9}}, "prodLowThresholds": {"prodHighThresholds": {"cpu": 9}}}
     changed = {
         "paused": True, "dryRun": True, "numberOfNodes": 7, "nodeMetricExpirationSeconds": 7, "nodeFit": False,
         "evictableNamespaces": {"include": ["a"]},
@@ -118,9 +119,10 @@ def test_every_field_of_the_arguments_of_low_node_load_decides_something() -> No
         "anomalyCondition": {"consecutiveAbnormalities": 7, "consecutiveNormalities": 7, "timeout": "7s"},
     }
     assert changed.keys() == declared
-    before = dataclasses.asdict(read_low_node_load(internal))
     for name, value in changed.items():
-        after = dataclasses.asdict(read_low_node_load(complete("LowNodeLoad", {name: value})))
+        given = beside.get(name, {})
+        before = dataclasses.asdict(read_low_node_load(complete("LowNodeLoad", given)))
+        after = dataclasses.asdict(read_low_node_load(complete("LowNodeLoad", {**given, name: value})))
         assert [each for each in before if before[each] != after[each] and re.search(rf"args\.{each}\b", text)], name
 
 

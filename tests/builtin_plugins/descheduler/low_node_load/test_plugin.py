@@ -16,6 +16,7 @@ from koordpolicy.builtin_plugins.descheduler.low_node_load.plugin import (
 )
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
+from koordpolicy.engine.descheduler.argument_faults import ArgumentError
 from koordpolicy.engine.descheduler.arguments import NodePool, complete, read_low_node_load
 from koordpolicy.engine.framework.points import Refusal
 
@@ -144,6 +145,18 @@ def test_a_detector_lives_until_the_next_cycle_though_its_time_is_shorter(interv
 def test_a_pod_that_may_not_leave_now_is_passed_over_and_gives_up_nothing():
     evictor = balance([HOT, COLD, SPARE], Evictor(not_now=["b"]))
     assert evictor.evicted == [("a", "highThresholds")]
+
+
+@pytest.mark.parametrize(("args", "fault"), [
+    ({"lowThresholds": {"cpu": 30, "memory": 30}, "highThresholds": {"cpu": 60}},
+     "lowThresholds.memory: `memory` has no threshold in `highThresholds`: give both"),
+    ({"nodePools": [{"name": "p", "prodLowThresholds": {"cpu": 5}}]},
+     "nodePools[1].prodLowThresholds.cpu: `cpu` has no threshold in `prodHighThresholds`: give both"),
+])
+def test_a_low_threshold_without_a_high_one_is_refused_as_all_nodes_would_be_sources(args: dict[str, Any], fault: str):
+    with pytest.raises(ArgumentError) as refused:
+        complete("LowNodeLoad", args)
+    assert fault in str(refused.value)
 
 
 def test_prod_pods_have_thresholds_of_their_own():
