@@ -19,7 +19,7 @@ from koordpolicy.engine.agent.permissions import AGENT
 from koordpolicy.engine.cli import crd
 from koordpolicy.engine.client.permissions import lease, rules
 from koordpolicy.engine.console.permissions import CONSOLE, OPERATOR, VIEWER
-from koordpolicy.engine.descheduler.live.permissions import DESCHEDULER, MOST_SHARDS, of_leases
+from koordpolicy.engine.descheduler.live.permissions import DESCHEDULER, MEMORY, MOST_SHARDS, of_leases, of_memory
 from koordpolicy.engine.kubernetes.custom_resources import definitions
 from koordpolicy.engine.manager.permissions import (
     MANAGER,
@@ -164,7 +164,7 @@ def templates() -> dict[Path, str]:
         "koord-policy-manager-certificates", "koord-policy-manager", rules(MANAGER_CERTIFICATES),
         rules(certificate_secret("{{ .Values.manager.tlsSecret }}")))
     descheduler = roles("koord-policy-descheduler", "koord-policy-descheduler", rules(DESCHEDULER),
-                        rules(of_leases("koord-descheduler", MOST_SHARDS)))
+                        rules((*of_leases("koord-descheduler", MOST_SHARDS), *of_memory(MEMORY))))
     agent = roles("koord-policy-agent", "koord-policy-agent", rules(AGENT), [])
     console = [
         *roles("koord-policy-console", "koord-policy-console", rules(CONSOLE), []),

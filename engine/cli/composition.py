@@ -121,7 +121,8 @@ def add_proving(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
                              "profiles that they name; of a live cluster also kube-scheduler's default plugins)")
     parser.add_argument("--memory", metavar="FILE",
                         help="the memory of useless evictions and their cool-downs; read first, and written at the "
-                             "end. A descheduler of a live cluster takes `configmap:NAMESPACE/NAME`. Without it "
+                             "end. A descheduler of a live cluster takes `configmap:NAMESPACE/NAME`, which other "
+                             "commands only read. Without it "
                              "nothing is remembered")
 
 

@@ -87,6 +87,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("`--shards` goes without `--once`: a single cycle is run by one process")
     if options.shards is not None and options.leader_elect is False:
         raise Stop(_SHARDS_ELECT)
+    _memory_of(options.memory)
     serving = LiveServing(options)
     operations = DeschedulerOperations(access=serving.access())
     start_server_logs(options.log_format, lambda: operations.generation)
@@ -168,7 +169,8 @@ def _load(
         ready=lambda made: _say_ready(made, policies.live.registry), collections=collections,
         scheduler=scheduler_of_pods(options.scheduler_config, policies.live))
     if options.check_permissions is not False:
-        check_permissions(connect(), server.permissions(), server.settings.lease, server.settings.shards)
+        settings = server.settings
+        check_permissions(connect(), server.permissions(), settings.lease, settings.shards, settings.memory)
     reloader.stage_with(lambda registry: server.vet(registry=registry))
     if file is not None:
         file.accept = lambda value: server.vet(configuration=value)
@@ -215,14 +217,15 @@ def _shards(text: str) -> int:
 
 def _memory_of(text: str | None) -> tuple[str, str] | None:
     """Return namespace and name of the ConfigMap that `--memory` names."""
+    from .proving import config_map_of
+
     if text is None:
         return None
-    kind, _, place = str(text).partition(":")
-    namespace, _, name = place.partition("/")
-    if kind != "configmap" or not namespace or not name or "/" in name:
+    place = config_map_of(text)
+    if place is None:
         raise Stop(f"`--memory {text}`: a descheduler of a live cluster keeps it in a ConfigMap, for the next leader: "
                    "write `configmap:NAMESPACE/NAME`")
-    return namespace, name
+    return place
 
 
 def _lease_written(found: DeschedulerConfiguration) -> dict[str, Any]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from koordpolicy.engine.comparison.placements import SchedulerPlacements
 from koordpolicy.engine.descheduler.live.server import SchedulerOfPods
+from koordpolicy.engine.descheduler.proof.memory import UselessEvictionMemory
 from koordpolicy.engine.descheduler.proof.prove import Proving
-from koordpolicy.engine.descheduler.proof.store import FileMemoryStore
+from koordpolicy.engine.descheduler.proof.store import KEY, FileMemoryStore, decoded
 from koordpolicy.engine.descheduler.results import EvictionOutcome
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
@@ -20,14 +24,15 @@ from koordpolicy.engine.scheduler.profiles import configuration
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, all_reads_of
 from koordpolicy.engine.source import in_order, render
 
-from .composition import DEFAULT_PROFILE, knows_scheduler, need_file
+from .composition import DEFAULT_PROFILE, LIVE_CLUSTER, knows_scheduler, need_file
 from .exits import Stop
 from .terminal import warn
 from .verdicts import names
 
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
-    from koordpolicy.engine.descheduler.proof.memory import UselessEvictionMemory
+
+_CONFIG_MAP: Final = "configmap:"
 
 
 @contextmanager
@@ -38,7 +43,7 @@ def proving(options: argparse.Namespace, registry: Registry, cluster: Cluster, n
         Stop: there is no such file, or the memory cannot be read.
         PolicyError: the configuration or the memory is not valid.
     """
-    memory = None if options.memory is None else _read(Path(options.memory))
+    memory = _memory(options.memory, options.cluster)
     settings = _settings(options.scheduler_config, registry)
     if settings is None:
         yield None if memory is None else Proving(memory=memory)
@@ -68,12 +73,12 @@ def scheduler_of_pods(path: Path | None, live: Live) -> SchedulerOfPods:
 
 
 def save_memory(options: argparse.Namespace, memory: UselessEvictionMemory | None) -> None:
-    """Write the memory to the file of `--memory`, if there is one.
+    """Write the memory to the file of `--memory`, if there is one; a ConfigMap is left to the live descheduler.
 
     Raises:
         Stop: it cannot be written.
     """
-    if options.memory is None or memory is None:
+    if options.memory is None or memory is None or options.memory.startswith(_CONFIG_MAP):
         return
     try:
         FileMemoryStore(Path(options.memory)).save(memory)
@@ -119,6 +124,39 @@ def _default_settings(registry: Registry) -> Settings:
     named = {name for each in registry.of_framework(Framework.SCHEDULER) for name in each.profiles or ()}
     profiles = (DEFAULT_PROFILE, *sorted(named - {DEFAULT_PROFILE}))
     return Settings(tuple(ProfileSpec(name) for name in profiles), tie_break="random", foreign_pods=False)
+
+
+def config_map_of(text: str) -> tuple[str, str] | None:
+    """Return namespace and name of the ConfigMap that `--memory` names; None if it names none."""
+    namespace, _, name = text.removeprefix(_CONFIG_MAP).partition("/")
+    return (namespace, name) if text.startswith(_CONFIG_MAP) and namespace and name and "/" not in name else None
+
+
+def _memory(text: str | None, cluster: str) -> UselessEvictionMemory | None:
+    """Return the memory that `--memory` names; None without the option."""
+    if text is None or not text.startswith(_CONFIG_MAP):
+        return None if text is None else _read(Path(text))
+    place = config_map_of(text)
+    kind, _, context = cluster.partition(":")
+    if place is None or kind != LIVE_CLUSTER:
+        raise Stop(f"`--memory {text}`: write `configmap:NAMESPACE/NAME` of a live cluster (`--cluster kube`), or name "
+                   "a file")
+    return asyncio.run(_memory_of_config_map(context or None, *place))
+
+
+async def _memory_of_config_map(context: str | None, namespace: str, name: str) -> UselessEvictionMemory:
+    # For a live cluster only.
+    from koordpolicy.engine.client.kubeconfig import load_connection
+    from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
+
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
+    try:
+        async with Transport(load_connection(context), user_agent="koord-policy/descheduler") as transport:
+            content = json.loads(await transport.request("GET", path))
+    except (ApiError, ConnectionFailed) as error:
+        raise Stop(f"the ConfigMap `{namespace}/{name}` of `--memory` cannot be read: {error}") from None
+    text = (content.get("data") or {}).get(KEY)
+    return UselessEvictionMemory() if text is None else decoded(text.encode(), f"the ConfigMap `{namespace}/{name}`")
 
 
 def _read(path: Path) -> UselessEvictionMemory:

@@ -448,6 +448,12 @@ def test_evictions_are_proved_by_the_scheduler_and_loops_are_remembered_in_a_con
     useless, = json.loads(data)["useless"]
     assert (useless["workload"], useless["node"], useless["streak"]) == (f"{namespace}/ReplicaSet/back", "one", 1)
     assert "would come back to one: leave-one (nodes.source) evicts from it" in useless["message"]
+    explained = subprocess.run(
+        [sys.executable, "-m", "koordpolicy", "explain", f"{namespace}/back", "--eviction", "--cluster", "kube",
+         "--config", str(config), "--policies", str(policies), "--memory", f"configmap:{namespace}/evictions"],
+        env={**os.environ, "KUBECONFIG": str(plane.kubeconfig())}, capture_output=True, text=True, timeout=120,
+        check=False)
+    assert "proof: cool-down until " in explained.stdout, explained.stderr
 
 
 def test_nothing_is_evicted_on_objects_that_are_older_than_the_bound(

@@ -60,6 +60,8 @@ DESCHEDULER: Final = (
 """Of the descheduler, cluster-wide, whatever its configuration is."""
 
 
+MEMORY: Final = "koord-descheduler-memory"
+"""The ConfigMap of the shipped deployment in which useless evictions are remembered."""
 MOST_SHARDS: Final = 8
 """The most shards; the shipped role has their Leases. Each replica has the whole cluster in memory."""
 
@@ -76,6 +78,12 @@ def of_leases(lease_name: str, shards: int) -> tuple[Permission, ...]:
     return (*(each for name in (lease_name, *shard_names(lease_name, shards)) for each in lease(name)),
             Permission("", "configmaps", ("create",), "the ledger of the replicas"),
             Permission("", "configmaps", ("get", "patch"), "the ledger of the replicas", lease_name))
+
+
+def of_memory(name: str) -> tuple[Permission, ...]:
+    """Return the permissions in the namespace of the ConfigMap in which useless evictions are remembered."""
+    return (Permission("", "configmaps", ("create",), "the memory of useless evictions"),
+            Permission("", "configmaps", ("get", "patch"), "the memory of useless evictions", name))
 
 
 def needed(profiles: Iterable[DeschedulerProfile], *, dry_run: bool) -> tuple[Permission, ...]:

@@ -18,7 +18,7 @@ from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 from koordpolicy.engine.source import PolicyError, Problem
 
-from .permissions import of_leases
+from .permissions import of_leases, of_memory
 
 _LOG: Final = logging.getLogger(__name__)
 _EVICTION: Final = "pods/eviction"
@@ -26,8 +26,10 @@ _EVICTION: Final = "pods/eviction"
 
 def check_permissions(
     connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None, shards: int = 0,
+    memory: tuple[str, str] | None = None,
 ) -> None:
-    """Ask the API server whether it grants these permissions cluster-wide, and those for the Lease and for shards.
+    """Ask the API server whether it grants these permissions cluster-wide, and those for the Lease, for shards and for
+    the memory, the namespace and name of a ConfigMap.
 
     If it does not answer, or cannot be asked, that is logged: the requests themselves will show it.
 
@@ -35,7 +37,7 @@ def check_permissions(
         PolicyError: with a problem for each right that is missing.
     """
     try:
-        problems = asyncio.run(_problems(connection, permissions, election, shards))
+        problems = asyncio.run(_problems(connection, permissions, election, shards, memory))
     except (ApiError, ConnectionFailed, ValueError) as error:
         _LOG.warning("the permissions could not be checked: %s", error)
         return
@@ -45,6 +47,7 @@ def check_permissions(
 
 async def _problems(
     connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None, shards: int,
+    memory: tuple[str, str] | None,
 ) -> list[Problem]:
     permissions = tuple(permissions)
     async with Transport(connection, user_agent="koord-policy/descheduler", rate=0) as transport:
@@ -53,10 +56,12 @@ async def _problems(
             found.append(Problem(
                 "the API server does not support evictions: it has no resource `pods/eviction`", code="unsupported",
                 help="use an API server of Kubernetes 1.22 or later"))
-        if election is not None:
-            rights = dict.fromkeys(of_leases(election.name, shards))
-            lacking = await missing(transport, rights, namespace=election.namespace)
-            found += [_problem(each, verb, election.namespace) for each, verb in lacking]
+        local = [] if election is None else [(election.namespace, of_leases(election.name, shards))]
+        if memory is not None:
+            local.append((memory[0], of_memory(memory[1])))
+        for namespace, rights in local:
+            lacking = await missing(transport, dict.fromkeys(rights), namespace=namespace)
+            found += [_problem(each, verb, namespace) for each, verb in lacking]
     return found
 
 

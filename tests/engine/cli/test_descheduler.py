@@ -233,6 +233,14 @@ def test_evictions_without_a_scheduler_are_said_not_to_be_proved(run: Run, prove
     assert "no eviction was proved" not in done.out
 
 
+@pytest.mark.parametrize("command", [["explain", "shop/pinned", "--eviction"], ["descheduler", "--once", "--dry-run"]])
+def test_a_config_map_as_memory_goes_with_a_live_cluster(run: Run, proved: list[str], command: list[str]):
+    done = run(*command, *proved, "--memory", "configmap:system/evictions")
+    assert (done.exit, done.err) == (
+        2, "koord-policy: `--memory configmap:system/evictions`: write `configmap:NAMESPACE/NAME` of a live cluster "
+           "(`--cluster kube`), or name a file\n")
+
+
 def test_a_damaged_memory_is_refused(run: Run, proved: list[str], tmp_path: Path):
     damaged = tmp_path / "memory.json"
     damaged.write_text("{}")

@@ -62,6 +62,13 @@ def test_missing_rights_and_their_reasons_are_named():
             "the API server does not permit to `create` pods/eviction cluster-wide: to evict pods"]
 
 
+def test_a_missing_right_on_the_memory_is_named_with_its_namespace():
+    with server("pods/eviction", denied="patch") as connection, pytest.raises(PolicyError) as caught:
+        check_permissions(connection, [EVICT], LEASE, memory=("ours", "evictions"))
+    assert [problem.message for problem in caught.value.problems] == [
+        "the API server does not permit to `patch` configmaps in the namespace `ours`: the memory of useless evictions"]
+
+
 def test_a_server_without_evictions_is_named():
     with server("pods") as connection:
         assert complaints(connection, None) == [
