@@ -97,6 +97,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     )
     if not any(profile.deschedule or profile.balance for profile in profiles):
         warn("no plugin is active: name documents with `--policies`, or plugins in a `--config`")
+    for spec in configuration.profiles:
+        if spec.has_plugins and not spec.evict:
+            warn(f"warning: profile `{spec.name}`: no evict plugin is enabled: outside of a dry run it is refused")
     result = CycleResult(registry.generation, dry_run=True, nodes=0)
     with proving(options, registry, cluster, snapshot.now) as means:
         for _ in range(options.cycles):

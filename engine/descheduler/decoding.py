@@ -29,11 +29,13 @@ def argument_problems(node: YamlNode) -> Iterator[Problem]:
 
 ARGUMENTS: Final = "pluginConfig"
 """The list of a profile with the arguments of plugins."""
+PROOF: Final = "proof"
+"""The map of a profile with what the proofs of plugins do."""
 
 
 def places_of_plugins(profile: YamlNode | None) -> Iterator[tuple[tuple[str, str], Span]]:
     """Yield the point and the name of each plugin that a profile enables or disables, with the place in the file; for
-    each name that arguments are for the point is `ARGUMENTS`.
+    each name that arguments are for the point is `ARGUMENTS`, and `PROOF` for each one in that map.
     """
     plugins = None if profile is None else profile.at("plugins")
     for point, of in (plugins.fields if plugins is not None else {}).items():
@@ -44,6 +46,9 @@ def places_of_plugins(profile: YamlNode | None) -> Iterator[tuple[tuple[str, str
     for config in items_at(profile, ARGUMENTS):
         if (name := config.at("name")) is not None:
             yield (ARGUMENTS, str(name.scalar)), name.span
+    proof = None if profile is None else profile.at(PROOF)
+    for name, of in (proof.fields if proof is not None else {}).items():
+        yield (PROOF, name), of.place
 
 
 def written_args(profile: YamlNode | None) -> Iterator[tuple[str, YamlNode]]:

@@ -29,6 +29,7 @@ from koordpolicy.engine.documents import Over
 from koordpolicy.engine.evaluation.facts import Facts, summarize_rows
 from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.evaluation.sort_order import sort_key
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.descheduler import EvictionChoice, EvictionMode, Evictor
 from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
@@ -120,11 +121,11 @@ class DocumentBudget:
         """Return the limit that keeps a pod; empty if there is none."""
         limits = self._limits
         if limits.per_node is not None and self._nodes.get(pod.node_name, 0) >= limits.per_node:
-            return f"at most {limits.per_node} pods per node"
+            return f"at most {counted(limits.per_node, 'pod')} per node"
         if limits.per_namespace is not None and self._namespaces.get(pod.namespace, 0) >= limits.per_namespace:
-            return f"at most {limits.per_namespace} pods per namespace"
+            return f"at most {counted(limits.per_namespace, 'pod')} per namespace"
         if limits.total is not None and self._total >= limits.total:
-            return f"at most {limits.total} pods in all"
+            return f"at most {counted(limits.total, 'pod')} in all"
         return self._workloads.refusal(pod)
 
     def done(self, pod: PodInfo) -> None:

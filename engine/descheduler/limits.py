@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from koordpolicy.engine.explanation import counted
+
 from .workload_limits import WorkloadLimits
 
 _NO_LIMITS: Final = WorkloadLimits()
@@ -38,11 +40,11 @@ class EvictionLimiter:
         """Return the limit that one more eviction would exceed, or an empty string."""
         limits = self._limits
         if node and limits.per_node is not None and self.per_node.get(node, 0) + 1 > limits.per_node:
-            return f"at most {limits.per_node} pods of one node per cycle"
+            return f"at most {counted(limits.per_node, 'pod')} of one node per cycle"
         if limits.per_namespace is not None and self.per_namespace.get(namespace, 0) + 1 > limits.per_namespace:
-            return f"at most {limits.per_namespace} pods of one namespace per cycle"
+            return f"at most {counted(limits.per_namespace, 'pod')} of one namespace per cycle"
         if limits.total is not None and self.total + 1 > limits.total:
-            return f"at most {limits.total} pods per cycle"
+            return f"at most {counted(limits.total, 'pod')} per cycle"
         return ""
 
     def done(self, node: str, namespace: str) -> None:

@@ -30,7 +30,7 @@ from koordpolicy.engine.source import PolicyError, Problem, Span, did_you_mean
 
 from .argument_faults import ArgumentError, fault_text
 from .arguments import place_of
-from .decoding import ARGUMENTS
+from .decoding import ARGUMENTS, PROOF
 from .documents import DocumentPlugin, SourceStreaks
 
 
@@ -225,7 +225,7 @@ class _ProfileBuilder:
                 continue
             # A dry run never calls `evict`, so an evictor that implements only the filter suffices.
             if not isinstance(active.instance, protocols) and not (point == "evict" and dry_run):
-                hint = _EVICTORS if point == "evict" else ""
+                hint = _EVICTORS if point == "evict" else _implemented(plugin)
                 self._complain(f"plugin `{name}` does not extend {interface} plugin", hint, place=place)
                 continue
             found.append(active)
@@ -246,7 +246,7 @@ class _ProfileBuilder:
         for name in spec.proof:
             if name not in known:
                 self._complain(f"its `proof` names the plugin `{name}`, which does not exist",
-                               did_you_mean(name, known))
+                               did_you_mean(name, known), place=self._place(name, PROOF))
 
     def _document_list(self, plugin: Plugin) -> str | None:
         """Return the list in which a plugin is active without being named, or None."""
@@ -307,3 +307,9 @@ class _ProfileBuilder:
 
     def _complain(self, message: str, hint: str = "", *, place: Span | None = None) -> None:
         self.problems.append(Problem(f"profile `{self._spec.name}`: {message}", place, help=hint, code="profile"))
+
+
+def _implemented(plugin: Plugin) -> str:
+    """Return in which lists of a profile a plugin may be; empty for none."""
+    lists = [f"`{name}`" for name, (point, _, _) in _POINTS.items() if name != "evict" and point in plugin.points]
+    return f"name it under {' or '.join(lists)}" if lists else ""

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.explanation import counted
 
 from .row_facts import facts_by_row
 
@@ -120,7 +121,7 @@ class WorkloadBudget:
         if self._evicted[owner] + terminating < most:
             return ""
         also = f", {terminating} of which terminate already" if terminating else ""
-        return f"at most {most} pods of {owner.kind} {owner.namespace}/{owner.name} at the same time{also}"
+        return f"at most {counted(most, 'pod')} of {owner.kind} {owner.namespace}/{owner.name} at the same time{also}"
 
 
 def _share(percentage: str, replicas: int) -> int:

@@ -15,6 +15,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.pod_columns import PodColumns
 from koordpolicy.engine.descheduler.pods import priority_order
 from koordpolicy.engine.descheduler.templates import PodTemplate, template_of
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import tolerates
@@ -96,7 +97,7 @@ class Relief:
         reason = f"node `{source.name}`: {source.text()}"
         for place, pod in enumerate(pods):
             if not stop and self.per_node is not None and evicted >= self.per_node:
-                stop = f"at most {self.per_node} pods of one node"
+                stop = f"at most {counted(self.per_node, 'pod')} of one node"
             if stop:
                 refusal = Refusal(self.rule, stop)
                 self.evictor.keep_all(pods[place:], refusal, rule=self.rule)

@@ -20,6 +20,7 @@ from koordpolicy.engine.descheduler.plugin_args import PodSelection
 from koordpolicy.engine.descheduler.pod_columns import PodColumns, Positions
 from koordpolicy.engine.descheduler.pods import PlacementGroups
 from koordpolicy.engine.descheduler.templates import fact_of
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.framework.points import Refusal
 
@@ -68,7 +69,7 @@ class RemoveDuplicates:
                 evictor.keep_all(_all(group.duplicates), refusal, rule=_DUPLICATE)
                 continue
             upper = -(-group.count // feasible)
-            average = Refusal("average", f"at most {upper} pods of its owner per node")
+            average = Refusal("average", f"at most {counted(upper, 'pod')} of its owner per node")
             evictor.keep_all(
                 (pod for pods in group.duplicates.values() for pod in pods[: upper - 1]), average, rule=_DUPLICATE)
             for row, pods in group.duplicates.items():

@@ -14,6 +14,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.framework import select_rows
 from koordpolicy.engine.descheduler.pods import annotations_of
 from koordpolicy.engine.descheduler.templates import DELETION_COST_ANNOTATION
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.plugin import Evictor
 
@@ -95,7 +96,8 @@ def evict_ranked(ranked: tuple[RankedPod, ...], most: int | None, evictor: Evict
     evicted = 0
     for each in ranked:
         if most is not None and evicted >= most:
-            evictor.keep(each.pod, Refusal("maxPodsToEvict", f"at most {most} pods per cycle"), rule="EvictDirectly")
+            refusal = Refusal("maxPodsToEvict", f"at most {counted(most, 'pod')} per cycle")
+            evictor.keep(each.pod, refusal, rule="EvictDirectly")
         elif evictor.pre_eviction_filter(each.pod) is None and evictor.evict(
                 each.pod, "scale-down binpack", rule="EvictDirectly"):
             evicted += 1

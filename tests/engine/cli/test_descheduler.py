@@ -233,12 +233,33 @@ def test_evictions_without_a_scheduler_are_said_not_to_be_proved(run: Run, prove
     assert "no eviction was proved" not in done.out
 
 
+def test_what_a_live_descheduler_would_refuse_is_said_in_a_dry_run(run: Run, proved: list[str], tmp_path: Path):
+    profile = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+profiles:
+- name: ours
+  PROOF
+  plugins: {evict: {disabled: [{name: "*"}]}, balance: {enabled: [{name: RemoveDuplicates}]}}
+"""
+    config = tmp_path / "descheduler.yaml"
+    config.write_text(profile.replace("PROOF", "proof: {}"))
+    done = run("descheduler", "--once", "--dry-run", *proved, "--config", config)
+    assert "warning: profile `ours`: no evict plugin is enabled: outside of a dry run it is refused\n" in done.err
+    config.write_text(profile.replace("PROOF", "proof: {RemoveDuplicate: Warn}"))
+    done = run("descheduler", "--once", "--dry-run", *proved, "--config", config)
+    assert (done.exit, done.err.splitlines()) == (3, [
+        f"{config}:5:11: error: profile `ours`: its `proof` names the plugin `RemoveDuplicate`, which does not exist",
+        " 5 |   proof: {RemoveDuplicate: Warn}",
+        "   |           ^^^^^^^^^^^^^^^ did you mean `RemoveDuplicates`?"])
+
+
 @pytest.mark.parametrize("command", [["explain", "shop/pinned", "--eviction"], ["descheduler", "--once", "--dry-run"]])
 def test_a_config_map_as_memory_goes_with_a_live_cluster(run: Run, proved: list[str], command: list[str]):
     done = run(*command, *proved, "--memory", "configmap:system/evictions")
     assert (done.exit, done.err) == (
-        2, "koord-policy: `--memory configmap:system/evictions`: write `configmap:NAMESPACE/NAME` of a live cluster "
-           "(`--cluster kube`), or name a file\n")
+        2, ("koord-policy: `--memory configmap:system/evictions`: write `configmap:NAMESPACE/NAME` of a live cluster "
+           "(`--cluster kube`), or name a file\n"))
 
 
 def test_a_damaged_memory_is_refused(run: Run, proved: list[str], tmp_path: Path):

@@ -45,7 +45,7 @@ def test_every_candidate_says_what_would_evict_it_or_what_stopped_it():
                 "stoppedBy": "KeepsWeb", "stoppedRule": "web", "message": "web stays",
             },
             {"pod": "d/y", "node": "a", "profile": "p", "plugin": "Everyone", "evicted": False, "rule": "all",
-             "stoppedBy": "limits", "message": "at most 1 pods of one node per cycle"},
+             "stoppedBy": "limits", "message": "at most 1 pod of one node per cycle"},
             {
                 "pod": "d/broken", "node": "b", "profile": "p", "plugin": "Everyone", "evicted": False,
                 "stoppedBy": "KeepsWeb", "stoppedRule": "error", "message": "cannot tell",

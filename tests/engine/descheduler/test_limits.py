@@ -85,7 +85,7 @@ def test_terminating_pods_count_and_pods_without_owner_have_no_limit():
     snapshot = Cluster([node("a"), *WEB, leaving]).snapshot()
     budget = WorkloadBudget(WorkloadLimits(per_workload="20%"), PodOwners(snapshot))
     assert budget.refusal(PodInfo.of(WEB[3])) == (
-        "at most 1 pods of Deployment d/web at the same time, 1 of which terminate already")
+        "at most 1 pod of Deployment d/web at the same time, 1 of which terminate already")
 
 
 def test_without_the_object_of_the_owner_its_pods_are_its_replicas():
@@ -112,7 +112,7 @@ spec:
 """)
     assert evicted(result) == ["new-0", "old-0"]
     assert {each.decision.message for each in result.kept} == {
-        "at most 2 pods of Deployment d/web at the same time", "at most 1 pods of ReplicaSet d/new at the same time"}
+        "at most 2 pods of Deployment d/web at the same time", "at most 1 pod of ReplicaSet d/new at the same time"}
 
 
 def test_a_limit_that_is_no_number_is_told_in_words():

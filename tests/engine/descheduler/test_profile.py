@@ -37,7 +37,7 @@ def test_every_fault_of_every_profile_is_told_at_once():
         ("profile `p`: it has arguments for the plugin `Everone`, which does not exist", "did you mean `Everyone`?"),
         ("profile `p`: no evict plugin is enabled", ""),
         ("profile `p`: plugin `Everyone` already registered as `DeschedulePlugin`", ""),
-        ("profile `p`: plugin `KeepsWeb` does not extend BalancePlugin plugin", ""),
+        ("profile `p`: plugin `KeepsWeb` does not extend BalancePlugin plugin", "name it under `filter`"),
         ("profile `p`: plugin `KeepsWeb` does not extend EvictPlugin plugin",
          "`DefaultEvictor` and `MigrationController` evict pods; in a dry run any filter suffices"),
     ]

@@ -76,7 +76,7 @@ def test_excluded_namespaces_and_limits_keep_pods():
     result = low(*nodes, *pods_on("full", 4), args={**LOW, "evictableNamespaces": {"exclude": ["shop"]}})
     assert (result.evicted, result.kept["shop/p0"]) == ({}, "namespace `shop` is not evictable")
     result = low(*nodes, *pods_on("full", 4), args={**LOW, "evictionLimits": {"node": 1}})
-    assert (list(result.evicted), result.kept["shop/p1"]) == (["shop/p0"], "at most 1 pods of one node")
+    assert (list(result.evicted), result.kept["shop/p1"]) == (["shop/p0"], "at most 1 pod of one node")
 
 
 def test_thresholds_may_be_distances_from_the_average():

@@ -222,7 +222,7 @@ def test_an_eviction_without_an_answer_counts_against_the_limits():
     _, (report,) = run(Script(silent=True), lambda cluster: cluster.upsert(pod("worker", "a")),
                        limits=CycleLimits(total=1))
     assert [(pod, of.stopped_by, of.stopped_rule, of.message) for pod, _, of in report.result.kept] == [
-        ("d/web", "Evicts", "unknown", "there was no answer"), ("d/worker", "limits", "", "at most 1 pods per cycle")]
+        ("d/web", "Evicts", "unknown", "there was no answer"), ("d/worker", "limits", "", "at most 1 pod per cycle")]
 
 
 def test_a_dry_run_evicts_nothing_and_counts():
