@@ -493,7 +493,8 @@ class DocumentCycle:
             evictor.keep(pod, Refusal("limits", over), rule=self.chosen_by)
             return False
         messages = [text for rule in self.compiled.criteria if (text := self._reason(rule, state, pod))]
-        if not evictor.evict(pod, "; ".join(messages) or self.chosen_by, rule=self.chosen_by):
+        unnamed = self.chosen_by if self.compiled.criteria else "its node is a source"
+        if not evictor.evict(pod, "; ".join(messages) or unnamed, rule=self.chosen_by):
             return False
         budget.done(pod)
         state.move(pod, self._known_usage(state, pod), -1)
