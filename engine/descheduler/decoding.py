@@ -47,8 +47,8 @@ def places_of_plugins(profile: YamlNode | None) -> Iterator[tuple[tuple[str, str
         if (name := config.at("name")) is not None:
             yield (ARGUMENTS, str(name.scalar)), name.span
     proof = None if profile is None else profile.at(PROOF)
-    for name, of in (proof.fields if proof is not None else {}).items():
-        yield (PROOF, name), of.place
+    for plugin, of in (proof.fields if proof is not None else {}).items():
+        yield (PROOF, plugin), of.place
 
 
 def written_args(profile: YamlNode | None) -> Iterator[tuple[str, YamlNode]]:

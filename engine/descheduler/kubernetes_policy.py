@@ -30,7 +30,9 @@ SYSTEM_CRITICAL: Final = 2_000_000_000
 """The priority from which on pods stay; Kubernetes' of system-cluster-critical."""
 
 _NO_SORT: Final = "Kubernetes' descheduler has no plugin of this point"
-_NO_PROMETHEUS: Final = "Prometheus is queried by Python only: `LowNodeUtilization(args, query)`"
+_PROMETHEUS: Final = "Prometheus"
+_NO_SECRETS: Final = ("Secrets are not read: mount it, and name the file in the plugin's arguments, as "
+                      "`metricsUtilization.prometheus.tokenFile`")
 _IGNORED: Final[Mapping[str, str]] = {
     "metricsCollector": "a plugin whose arguments name KubernetesMetrics reads NodeMetrics and PodMetrics anyway",
 }
@@ -79,6 +81,7 @@ def _profile(profile: Mapping[str, Any], node: YamlNode | None, policy: Mapping[
     enabled = {name: tuple(of.get("enabled") or ()) for name, of in points.items()}
     filters = (*enabled["filter"], *(name for name in enabled["preevictionfilter"] if name not in enabled["filter"]))
     configs = {each["name"]: each.get("args") or {} for each in profile.get("pluginConfig") or ()}
+    configs = {name: _with_server(args, _prometheus_url(policy)) for name, args in configs.items()}
     configs[EVICTOR] = _with_threshold(configs.get(EVICTOR) or {})
     return DeschedulerProfileSpec(
         profile.get("name") or DEFAULT_NAME, deschedule=enabled["deschedule"], balance=enabled["balance"],
@@ -91,6 +94,22 @@ def _profile(profile: Mapping[str, Any], node: YamlNode | None, policy: Mapping[
             for (point, name), span in places_of_plugins(node)
         },
     )
+
+
+def _prometheus_url(policy: Mapping[str, Any]) -> str:
+    providers = policy.get("metricsProviders") or ()
+    return next((each["prometheus"]["url"] for each in providers if each.get("source") == _PROMETHEUS), "")
+
+
+def _with_server(args: Mapping[str, Any], url: str) -> Mapping[str, Any]:
+    """Return arguments whose query names its server, unless they name one."""
+    metrics = args.get("metricsUtilization")
+    if not url or not isinstance(metrics, Mapping):
+        return args
+    prometheus = metrics.get("prometheus")
+    if not isinstance(prometheus, Mapping) or prometheus.get("url"):
+        return args
+    return {**args, "metricsUtilization": {**metrics, "prometheus": {**prometheus, "url": url}}}
 
 
 def _with_threshold(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +175,7 @@ def _provider_faults(node: YamlNode) -> Iterator[Problem]:
                 f'metric provider "{name}" is already configured, each source can be configured only once', provider)
         seen.add(name)
         prometheus = provider.at("prometheus")
-        if name != "Prometheus":
+        if name != _PROMETHEUS:
             continue
         if prometheus is None or not prometheus.fields:
             yield _problem("prometheus configuration is required when prometheus source is enabled", provider)
@@ -182,8 +201,11 @@ def _warnings(node: YamlNode) -> Iterator[Problem]:
     yield from ignored(node, _IGNORED)
     for index, provider in enumerate(items_at(node, "metricsProviders")):
         source = provider.at("source")
-        why = _NO_PROMETHEUS if source is not None and source.scalar == "Prometheus" else _IGNORED["metricsCollector"]
-        yield from ignored(provider, {"source": why}, f"metricsProviders[{index}].")
+        if source is not None and source.scalar == _PROMETHEUS:
+            yield from ignored(provider.at("prometheus") or provider, {"authToken": _NO_SECRETS},
+                               f"metricsProviders[{index}].prometheus.")
+        else:
+            yield from ignored(provider, {"source": _IGNORED["metricsCollector"]}, f"metricsProviders[{index}].")
     for index, profile in enumerate(items_at(node, "profiles")):
         plugins = profile.at("plugins")
         if plugins is not None:

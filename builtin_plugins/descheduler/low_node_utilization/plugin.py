@@ -22,7 +22,7 @@ __all__ = ["LowNodeUtilization", "check_args", "make", "reads_of"]
 
 
 class LowNodeUtilization:
-    """The plugin, with valid arguments; `query` runs queries of Prometheus."""
+    """The plugin, with valid arguments; `query` runs queries of Prometheus in place of the server that they name."""
 
     name = "LowNodeUtilization"
 

@@ -8,6 +8,8 @@ from typing import Any, Final
 from koordpolicy.engine.descheduler.argument_faults import Fault, refuse
 from koordpolicy.engine.descheduler.plugin_args import decode
 
+from .prometheus import is_url
+
 METRIC_RESOURCE: Final = "MetricResource"
 """The only resource of thresholds on a query of Prometheus."""
 KUBERNETES_METRICS: Final = "KubernetesMetrics"
@@ -76,6 +78,9 @@ def _check_metrics(args: Mapping[str, Any]) -> Iterator[Fault]:
         return
     if not (prometheus or {}).get("query"):
         yield (path, "prometheus", "query"), f'prometheus query is required when metrics source is set to "{source}"'
+    url = (prometheus or {}).get("url")
+    if url is not None and not is_url(url):
+        yield (path, "prometheus", "url"), f"`{url}` is not the http or https URL of a server"
     for field in ("thresholds", "targetThresholds"):
         names = list(args.get(field) or ())
         if names and names != [METRIC_RESOURCE]:

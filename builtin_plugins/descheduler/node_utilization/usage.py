@@ -18,6 +18,7 @@ from koordpolicy.engine.descheduler.pod_columns import PodColumns
 from koordpolicy.engine.framework.descheduler import Evictor
 
 from .args import METRIC_RESOURCE
+from .prometheus import PrometheusServer
 
 PODS: Final = "pods"
 BASIC: Final = ("cpu", "memory", PODS)
@@ -137,7 +138,8 @@ class Sampled:
     def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:
         """Return the sample of each row in percent, truncated."""
         if self.run is None:
-            raise ValueError("error initializing usage client: prometheus client not initialized")
+            raise ValueError("error initializing usage client: prometheus client not initialized: name the server with "
+                             "`metricsUtilization.prometheus.url`, or in `metricsProviders` of a DeschedulerPolicy")
         found: dict[str, int] = {}
         for name, value in self.run(self.query).items():
             if not 0 <= value <= 1:
@@ -168,6 +170,8 @@ def source_of(args: Mapping[str, Any], names: tuple[str, ...], run: Query | None
     """Return the source of usage that valid arguments name; `names` are the resources of their thresholds."""
     metrics = args.get("metricsUtilization") or {}
     if metrics.get("source") == "Prometheus":
-        return Sampled(metrics["prometheus"]["query"], run)
+        asked = metrics["prometheus"]
+        server = PrometheusServer(asked["url"], asked.get("tokenFile") or "") if asked.get("url") else None
+        return Sampled(asked["query"], run or server)
     extended = tuple(dict.fromkeys((*names, *BASIC)))
     return Measured(extended) if metrics else Requested(extended)

@@ -105,11 +105,27 @@ profiles:
     metrics = "a plugin whose arguments name KubernetesMetrics reads NodeMetrics and PodMetrics anyway"
     assert [each.render().split("\n")[0] for each in found.warnings] == [
         f"p.yaml:4:3: warning: metricsProviders[0].source has no effect: {metrics}",
-        ("p.yaml:5:3: warning: metricsProviders[1].source has no effect: Prometheus is queried by Python only: "
-        "`LowNodeUtilization(args, query)`"),
+        ("p.yaml:6:40: warning: metricsProviders[1].prometheus.authToken has no effect: Secrets are not read: mount "
+        "it, and name the file in the plugin's arguments, as `metricsUtilization.prometheus.tokenFile`"),
         ("p.yaml:9:5: warning: profiles[0].plugins.sort has no effect: Kubernetes' descheduler has no plugin of this "
         "point"),
     ]
+
+
+def test_the_server_of_prometheus_is_an_argument_of_the_plugins_that_query_it_unless_they_name_one():
+    query = "{name: LowNodeUtilization, args: {metricsUtilization: {source: Prometheus, prometheus: {query: load}}}}"
+    found = read(f"""\
+metricsProviders:
+- {{source: Prometheus, prometheus: {{url: "http://one"}}}}
+profiles:
+- name: a
+  pluginConfig: [{query}, {{name: PodLifeTime, args: {{maxPodLifeTimeSeconds: 5}}}}]
+- name: b
+  pluginConfig: [{query.replace("query: load", "query: load, url: 'https://two', tokenFile: /token")}]
+""")
+    assert [each.args["LowNodeUtilization"]["metricsUtilization"]["prometheus"] for each in found.profiles] == [
+        {"query": "load", "url": "http://one"}, {"query": "load", "url": "https://two", "tokenFile": "/token"}]
+    assert found.profiles[0].args["PodLifeTime"] == {"maxPodLifeTimeSeconds": 5}
 
 
 def test_decoding_is_strict_and_all_faults_have_their_place():
