@@ -172,6 +172,8 @@ class Agent:
                 self._begin_deciding(now)
             if self._ready and self._unrecovered:
                 self._recover_leaving()
+            if self._ready and self._dry is None:
+                self._parts.executor.recover_again(self._now())
             self._due = due = self._rounds.run_due(now)
             if now - self._forgot >= _FORGET_S:
                 self._forgot = now

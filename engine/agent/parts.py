@@ -98,6 +98,10 @@ class AppliesAdjustments(Protocol):
         """Give these files (by path on the machine), or all in the journal, their original values back."""
         ...
 
+    def recover_again(self, now: int) -> Sequence[object]:
+        """Give the files whose recovery failed their original values back, if it is time for another attempt."""
+        ...
+
 
 class EvictionQueue(Protocol):
     """The evictor. It never waits, and logs what becomes of a request; nothing is evicted by an old list of pods."""

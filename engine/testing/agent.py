@@ -25,13 +25,26 @@ class FakeExecutor:
     refusing: Mapping[str, str] = field(default_factory=dict)
     originals: dict[str, str] = field(default_factory=dict)
     """The journal: the text of each changed file before its first change."""
+    unrecovered: set[str] = field(default_factory=set)
+    """The files whose recovery was refused."""
 
     def apply(self, adjustments: Sequence[Adjustment], now: int = 0) -> Sequence[AdjustmentResult]:
         """Write the files of the adjustments."""
         self.applied += adjustments
-        return tuple(
+        results = tuple(
             AdjustmentResult(each, tuple(self._write(name, text) for name, text in each.writes))
             for each in adjustments)
+        for each in results:
+            self.unrecovered -= {write.path for write in each.writes}
+            if each.adjustment.recovers:
+                self.unrecovered |= {write.path for write in each.writes if write.failed}
+        return results
+
+    def recover_again(self, now: int = 0) -> Sequence[FileWriteResult]:
+        """Restore the files whose recovery was refused, and is not any more."""
+        found = self.restore(now, self.unrecovered - self.refusing.keys())
+        self.unrecovered -= {each.path for each in found}
+        return found
 
     def journaled(self) -> frozenset[str]:
         """Return the files that were changed and not restored."""

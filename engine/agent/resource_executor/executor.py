@@ -27,6 +27,8 @@ UPDATE_INTERVAL: Final = 60 * _SECOND
 """After this time a file is looked at even if the same value is written again (koordlet's
 `resource-force-update-seconds`)."""
 _RETAINED: Final = 2 * UPDATE_INTERVAL
+_TRY_AGAIN: Final = 10_000_000_000
+"""Nanoseconds between two attempts to recover what could not be recovered."""
 _SWEEP: Final = 60 * _SECOND
 _REPEATED: Final = 600 * _SECOND
 """An error with the same cause is logged again after this time."""
@@ -94,6 +96,9 @@ class ResourceExecutor:
     """Measures the attempts, in seconds."""
     breakers: WriteBreakers = field(default_factory=WriteBreakers)
     started: bool = False
+    _unrecovered: set[str] = field(default_factory=set)
+    """The paths of files whose recovery failed, until another write or a later attempt."""
+    _tried_again: int = 0
     _cache: dict[str, _CachedValue] = field(default_factory=dict)
     _logged: dict[tuple[str, str], int] = field(default_factory=dict)
     _swept: int = 0
@@ -141,7 +146,9 @@ class ResourceExecutor:
                 for write in writes:
                     if write.status is FileWriteStatus.DRY_RUN:
                         self._write(adjustment, write, now)
-                results.append(AdjustmentResult(adjustment, tuple(write.result() for write in writes)))
+                result = AdjustmentResult(adjustment, tuple(write.result() for write in writes))
+                results.append(result)
+                self._note_recovery(result)
                 self._drop_recovered(adjustment, writes)
             return tuple(results)
 
@@ -160,6 +167,25 @@ class ResourceExecutor:
                 if each.message:
                     self._complain(("restore", each.path), now, "%s", each.message)
             return found
+
+    def recover_again(self, now: int) -> tuple[RestoredFile, ...]:
+        """Give the files whose recovery failed their original values back, from the journal, every ten seconds.
+
+        A strategy requests a recovery once. A file that has been written since belongs to who wrote it.
+        """
+        with self._lock:
+            self._unrecovered &= self.journaled
+            if not self._unrecovered or now - self._tried_again < _TRY_AGAIN:
+                return ()
+            self._tried_again = now
+            return self.restore(now, tuple(self._unrecovered))
+
+    def _note_recovery(self, result: AdjustmentResult) -> None:
+        paths = {write.path for write in result.writes if write.path}
+        failed = {write.path for write in result.writes if write.path and write.failed}
+        self._unrecovered -= paths
+        if result.adjustment.recovers:
+            self._unrecovered |= failed
 
     @property
     def journaled(self) -> frozenset[str]:

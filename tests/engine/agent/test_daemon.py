@@ -186,6 +186,19 @@ def test_a_strategy_that_is_removed_gives_back_what_it_changed(world):
     assert (world.executor.files[QUOTA], agent.manager.running) == ("-1", {})
 
 
+def test_what_a_removed_strategy_could_not_give_back_is_given_back_later(world):
+    world.cpu = "6"
+    agent = world.agent(plugin())
+    world.run(agent, 2)
+    world.executor.refusing = {QUOTA: "Device or resource busy"}
+    world.change()
+    world.run(agent, 2)
+    assert world.executor.files[QUOTA] == "100000"
+    world.executor.refusing = {}
+    world.run(agent, 2)
+    assert (world.executor.files[QUOTA], world.executor.originals) == ("-1", {})
+
+
 def test_a_strategy_that_comes_later_runs_at_once(world):
     world.cpu = "6"
     agent = world.agent()

@@ -220,6 +220,43 @@ def test_a_refused_value_is_logged_once_and_stops_no_other_write(
     assert len(caplog.records) == 2
 
 
+@pytest.mark.parametrize("between", ["nothing", "a write", "a write of the same value"])
+def test_a_recovery_that_is_refused_is_tried_again_unless_the_file_was_written_since(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, between: str,
+) -> None:
+    file = f"{TIER}/cpu.cfs_quota_us"
+    before = machine.text(file).split()[0]
+    machine.write((file, "5000"))
+    with monkeypatch.context() as patch:
+        fails(patch, errno.EBUSY)
+        assert machine.statuses((file, "-1"), recovers=True) == ["failed"]
+    machine.now += 60 * SECOND
+    if between != "nothing":
+        machine.write((file, "6000" if between == "a write" else "5000"))
+    tried = machine.executor.recover_again(machine.now)
+    assert ([each.status for each in tried], machine.text(file).split()[0] == before) == (
+        ([restore.RestoreStatus.RESTORED], True) if between == "nothing" else ([], False))
+    assert machine.executor.recover_again(machine.now + 60 * SECOND) == ()
+
+
+def test_a_recovery_that_goes_on_failing_is_tried_every_ten_seconds_and_logged_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    file = f"{TIER}/cpu.cfs_quota_us"
+    machine.write((file, "5000"))
+    fails(monkeypatch, errno.EBUSY)
+    machine.write((file, "-1"), recovers=True)
+    monkeypatch.setattr(restore, "write_file", refuse)
+    caplog.clear()
+    machine.now = 60 * SECOND
+    found = [machine.executor.recover_again(machine.now + second * SECOND) for second in range(30)]
+    assert [second for second, each in enumerate(found) if each] == [0, 10, 20]
+    assert (len(caplog.records), machine.text(file).split()[0]) == (1, "5000")
+
+
 def test_a_file_that_refuses_three_times_is_tried_again_after_a_pause(
     machine: Machine, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
