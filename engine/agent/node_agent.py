@@ -36,6 +36,7 @@ from .host.detection import HostRoots, detect_control_groups
 from .host.facts import read_host
 from .host.kubelet_driver import DriverQuestion
 from .host.resctrl import has_resctrl, mount_resctrl
+from .koordlet import find_koordlet
 from .live_readings import LiveReadings
 from .metric_cache.cache import MetricCache
 from .metrics_advisor.advisor import DEVICE_GATES, AdvisorSettings, MetricsAdvisor
@@ -69,6 +70,8 @@ JOURNAL: Final = "journal.jsonl"
 _LOCK: Final = "agent.lock"
 _LOOK_S: Final = 10.0
 """Seconds between two looks for a kubelet that has not started, as koordlet's."""
+_GUARD_S: Final = 30.0
+"""Seconds between two looks for a koordlet: each one reads the command lines of all processes."""
 _LONGEST_WAIT_S: Final = 10.0
 """Seconds after which the watcher of control groups sees that the agent has ended, if none appears before."""
 _SECOND: Final = 1_000_000_000
@@ -137,6 +140,8 @@ class NodeAgent:
         self.settings = settings
         self.outdated = False
         """True if `run` ended since the agent must be made anew: kubelet's driver is another one than was assumed."""
+        self.rival = ""
+        """How a koordlet was recognized that began to write the same files; `run` ended for that reason. Else empty."""
         self._recorded: Future[object] | None = None
         """The writing of events; None before `start`."""
         self._driver_known = False
@@ -186,7 +191,8 @@ class NodeAgent:
             AgentParts(
                 node=settings.node, host=self.host, states=self.states, usage=self.cache, files=self.tree.view,
                 executor=self.executor, evictor=self.evictor,
-                collectors=(*self.advisor.periodic(), *self._recording(recorder), *self._looking(known)),
+                collectors=(*self.advisor.periodic(), *self._recording(recorder), *self._looking(known),
+                            *self._guarding()),
                 is_synced=lambda: self.states.synced and self.advisor.synced,
                 run_callbacks=self._run_callbacks, claims=lambda: self.states.claims,
                 journaled=lambda: self.executor.journaled, clock=self._clock,
@@ -231,6 +237,20 @@ class NodeAgent:
                 self.stop()
 
         return (PeriodicCollector("kubeletDriver", _LOOK_S, look),)
+
+    def _guarding(self) -> tuple[PeriodicCollector, ...]:
+        """Return the part that looks for a koordlet, which may start later, unless strategies are divided with it."""
+        if self.settings.only is not None or self.settings.agent.dry_run:
+            return ()
+
+        def look(_now: int) -> None:
+            # The port of metrics may be this agent's own.
+            self.rival = find_koordlet(Path(self.settings.roots.proc), port=0)
+            if self.rival:
+                _LOG.error("%s: this agent gives back what it has changed, and ends", self.rival)
+                self.stop()
+
+        return (PeriodicCollector("koordlet", _GUARD_S, look),)
 
     def _ask_kubelet(self) -> Future[dict[str, Any]] | None:
         node = self.states.node

@@ -27,6 +27,7 @@ from .daemon import Conclusion
 from .live_readings import LiveReadings
 from .metrics_advisor.collection_metrics import CollectionMetrics
 from .qos_manager.evictor import EvictionAttempt
+from .qos_manager.suppression import CPUSET_FILE, QUOTA_FILE
 from .report_metrics import ReportMetrics
 from .states_informer.node_topology import BE_SHARED_POOLS_ANNOTATION, SHARED_POOLS_ANNOTATION
 
@@ -42,6 +43,9 @@ _COUNTED: Final[Mapping[str, MetricSpec]] = {
 _MOST_EVICTED: Final = 1000
 _BURST: Final = "cpu.cfs_burst_us"
 _QUOTA: Final = "cpu.cfs_quota_us"
+_PERIOD_US: Final = 100_000
+"""The period of the best-effort tier's quota (qos.md 4.2.3)."""
+_SUPPRESSING: Final[Mapping[str, str]] = {CPUSET_FILE: "cpuset", QUOTA_FILE: "cfsQuota"}
 _TOKEN: Final = "Next-Page-Token"  # noqa: S105 - a header's name
 
 
@@ -79,9 +83,9 @@ class DecisionMetrics:
         if not conclusion.enforced:
             return
         for each in conclusion.report.adjustments:
-            if each.kind == "suppressCPU" and "target" in each.values:
-                kind = "cpuset" if each.values.get("policy") == "CPUSet" else "cfsQuota"
-                self._counts.set("suppressed", kind, amount=float(str(each.values["target"])) / 1000)
+            if each.kind == "suppressCPU":
+                for file, text in each.writes:
+                    self._suppressed(file, text, recovers=each.recovers)
         scaled = [(file, text) for each in conclusion.report.adjustments for file, text in each.writes
                   if file.count("/") == 3 and file.endswith((_BURST, _QUOTA))]
         if not scaled:
@@ -97,6 +101,20 @@ class DecisionMetrics:
                 counted = "burst" if name == _BURST else "quota"
                 self._counts.set(counted, pod.namespace, pod.name, _container_id(pod, container), container,
                                  amount=float(text))
+
+    def _suppressed(self, file: str, text: str, *, recovers: bool) -> None:
+        """Take what limits the best-effort tier: the number of CPUs of its set, or the cores of its quota."""
+        kind = _SUPPRESSING.get(file)
+        if kind is None:
+            return
+        try:
+            cores = len(parse_cpuset(text)) if file == CPUSET_FILE else int(text) / _PERIOD_US
+        except ValueError:
+            return
+        if recovers or cores <= 0:
+            self._counts.keep("suppressed", lambda labels: labels != (kind,))
+        else:
+            self._counts.set("suppressed", kind, amount=cores)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""

@@ -57,6 +57,8 @@ _LOOK_S: Final = 5.0
 _LOG: Final = logging.getLogger(__name__)
 _HTTP_PORT: Final = 9316
 _RESCTRL: Final = "/sys/fs/resctrl"
+_BOTH_WRITE: Final = ("both would write the same files. Remove it from this node, try `--dry-run`, or name the "
+                      "strategies that only this agent runs with `--own-strategies`")
 _COLLECTORS: Final = ("psi", "coldmemoryresource", "resctrl", "nodestorageinfo", "pagecache", "devices")
 """The collectors that are off by default; the advisor, which has them, is imported only when the command runs."""
 
@@ -190,6 +192,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         agent.run(lambda: _say_ready(agent, loaded.registry()), seconds=options.seconds or float("inf"))
     finally:
         loaded.close()
+    if agent.rival:
+        raise Stop(f"{agent.rival}: {_BOTH_WRITE}")
     if agent.outdated:
         sys.stdout.flush()
         os.execv(sys.executable, [*sys.orig_argv, "--cgroup-driver", agent.driver])  # noqa: S606 - this command
@@ -335,8 +339,7 @@ def _refuse_two_agents(options: argparse.Namespace, own: frozenset[str] | None) 
 
     found = find_koordlet(Path(options.proc_root))
     if found and own is None and not options.dry_run:
-        raise Stop(f"{found}: both would write the same files. Remove it from this node, try `--dry-run`, or name the "
-                   "strategies that only this agent runs with `--own-strategies`")
+        raise Stop(f"{found}: {_BOTH_WRITE}")
     if found:
         warn(f"warning: {found}")
 

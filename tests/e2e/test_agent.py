@@ -268,6 +268,22 @@ def test_a_koordlet_on_the_node_is_not_disturbed(machine, burner, agent, policie
         until(lambda: machine.quota == IDLE)
 
 
+def test_an_agent_gives_back_what_it_changed_and_ends_if_a_koordlet_starts_later(
+    machine, burner, agent, policies, tmp_path,
+):
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit():
+            (proc / path.name).symlink_to(path)
+    running = agent("--policies", str(policies), "--proc-root", str(proc))
+    until(lambda: machine.quota == IDLE, 60)
+    (proc / "77").mkdir()
+    (proc / "77" / "cmdline").write_bytes(b"/koordlet\0")
+    assert running.process.wait(120) == 2
+    assert (machine.quota, "the process 77 is a koordlet: both would write" in running.log.read_text()) == (FREE, True)
+
+
 def test_once_ends_by_itself(machine, burner, agent, policies):
     running = agent("--policies", str(policies), "--once")
     assert running.process.wait(120) == 0

@@ -117,7 +117,7 @@ class BestEffortCPU:
 
 
 def satisfaction_release(
-    bounds: SatisfactionBounds, average: BestEffortCPU, current: BestEffortCPU, *, window: int, interval: int,
+    bounds: SatisfactionBounds, average: BestEffortCPU, current: BestEffortCPU, *, window: int, interval: float,
 ) -> int:
     """Return the batch CPU to release, in milli-cores: the smaller amount of the window's average and of now.
 
@@ -255,8 +255,8 @@ def _node_usage(readings: Readings) -> float:
 
 def _satisfaction_release(section: ThresholdSection, readings: Readings) -> int:
     bounds = SatisfactionBounds.of(section)
-    interval = readings.collect_interval // _SECOND
-    window = max(interval, section.number("cpuEvictTimeWindowSeconds") or 0)
+    interval = readings.collect_interval / _SECOND
+    window = max(int(interval), section.number("cpuEvictTimeWindowSeconds") or 0)
     average = _best_effort_cpu(readings, "avg", window * _SECOND or readings.collect_interval)
     current = _best_effort_cpu(readings, "last", 2 * readings.collect_interval)
     if section.text("cpuEvictPolicy") == _BY_ALLOCATABLE:

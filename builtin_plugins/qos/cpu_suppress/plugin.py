@@ -129,9 +129,12 @@ class BECPUSuppressArgs:
         """Read plain arguments.
 
         Raises:
-            ValueError: an unknown argument, or one out of range.
+            ValueError: an unknown argument, or one of a wrong type or out of range.
         """
-        return BECPUSuppressArgs(read_interval(args, ("cpuManager",)), bool(args.get("cpuManager", False)))
+        managed = args.get("cpuManager", False)
+        if not isinstance(managed, bool):
+            raise ValueError(f"`cpuManager`: `{managed}` is not true or false")  # noqa: TRY004 - of arguments
+        return BECPUSuppressArgs(read_interval(args, ("cpuManager",)), managed)
 
 
 class BECPUSuppress:

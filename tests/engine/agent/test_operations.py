@@ -147,7 +147,8 @@ def test_limits_and_evictions_have_koordlets_metrics():
                       "spec": {"containers": [{"name": "c"}]},
                       "status": {"containerStatuses": [{"name": "c", "containerID": "containerd://1"}]}})
     report = RoundReport((
-        Adjustment("suppressCPU", "n", "", values={"target": 1500, "policy": "CFSQuota"}),
+        Adjustment("suppressCPU", "n", "", writes=(("besteffort/cpu.cfs_quota_us", "150000"),
+                                                   ("besteffort/podU/cpu.cfs_quota_us", "900"))),
         Adjustment("cpuBurst", "d/web/c", "", writes=(("burstable/podU/c/cpu.cfs_burst_us", "900"),)),
         Adjustment("cpuBurst", "d/old/c", "", writes=(("burstable/podOLD/c/cpu.cfs_burst_us", "1"),)),
     ))
@@ -163,3 +164,19 @@ def test_limits_and_evictions_have_koordlets_metrics():
         "koordlet_be_suppress_cpu_cores": (("n", "cfsQuota"), 1.5),
         "koordlet_container_scaled_cfs_burst_us": (("n", "d", "web", "containerd://1", "c"), 900),
     }
+
+
+def test_the_limit_of_best_effort_pods_is_that_of_the_file_which_limits_them_now():
+    metrics = DecisionMetrics("n", AgentCounts())
+
+    def limit(*writes: tuple[str, str], recovers: bool = False):
+        report = RoundReport((Adjustment("suppressCPU", "n", "", writes=writes, recovers=recovers),))
+        metrics.concluded(Conclusion(0, "n", "P", report, True), SimpleNamespace(pods=()))
+        return {labels[1]: amount for metric in metrics.collect() for labels, amount in metric.series}
+
+    quota, cpus = "besteffort/cpu.cfs_quota_us", "besteffort/cpuset.cpus"
+    assert limit((quota, "415000")) == {"cfsQuota": 4.15}
+    assert limit((quota, "-1"), recovers=True) == {}
+    assert limit((cpus, "0-2,8"), ("besteffort/podU/cpuset.cpus", "0")) == {"cpuset": 4}
+    assert limit((quota, "200000")) == {"cpuset": 4, "cfsQuota": 2}
+    assert limit((cpus, "0-15"), recovers=True) == {"cfsQuota": 2}

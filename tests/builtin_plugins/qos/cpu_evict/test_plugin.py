@@ -14,6 +14,7 @@ from koordpolicy.builtin_plugins.qos.cpu_evict.plugin import (
 )
 from koordpolicy.builtin_plugins.qos.eviction_strategy import EvictionStrategy
 from koordpolicy.builtin_plugins.qos.memory_evict.plugin import MemoryEvict
+from koordpolicy.engine.agent.metric_cache.cache import MetricCache
 from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReadings
 from koordpolicy.engine.agent.settings import fields_read
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -56,6 +57,22 @@ def test_features_run_in_order_and_what_one_releases_counts_for_the_next():
     # BECPUEvict releases 4 of the 6 CPUs that are requested too much, and one CPU of the usage.
     assert evicted(strategy, pod("a"), pod("b"), pod("c"), used="8.1", best_effort=tier, **settings) == [
         ("d/a", "BECPUEvict"), ("d/b", "CPUAllocatableEvict")]
+
+
+@pytest.mark.parametrize("interval", [SECOND // 10, SECOND // 2, SECOND, 3 * SECOND // 2, 2 * SECOND])
+def test_a_window_that_was_measured_counts_whatever_the_interval_of_collections_is(interval: int):
+    cache = MetricCache("n", interval)
+    for sample in range(120 * SECOND // interval):
+        for name, value in (("usage", 1990.0), ("request", 10_000.0), ("realLimit", 2000.0)):
+            cache.append("bestEffort", "n", name, NOW + sample * interval, value)
+    section = {"enable": True, "cpuEvictThresholdPercent": 101, "cpuEvictTimeWindowSeconds": 60, **SATISFACTION}
+    measured = cache.at(NOW + 120 * SECOND - interval)
+    readings: Any = FakeReadings(NODE, pods=[pod("a")], now=NOW + 120 * SECOND, usage={"cpu": "2"},
+                                 pod_usage={"d/a": {"cpu": "1"}},
+                                 objects=[{"kind": "NodeSLO", "spec": {"resourceUsedThresholdWithBE": section}}])
+    readings.collect_interval, readings.best_effort_cpu = interval, measured.best_effort_cpu
+    strategy = CPUEvict({"features": ["BECPUEvict"], "coolTimeSeconds": 0})
+    assert [each.item for each in strategy.adjust(readings)] == ["BECPUEvict"]
 
 
 def test_best_effort_pods_go_by_priority_then_by_the_share_of_their_request_that_they_use():

@@ -98,6 +98,7 @@ def test_the_document_and_the_built_in_arrive_at_the_same_cpus_on_the_example(re
 
 @pytest.mark.parametrize(("args", "message"), [
     ({"interval": 1}, "unknown argument `interval`"), ({"intervalSeconds": 0}, "must be a number above 0"),
+    ({"cpuManager": "no"}, "`cpuManager`: `no` is not true or false"),
 ])
 def test_arguments_that_are_none_are_refused(args, message):
     with pytest.raises(ValueError, match=message):
