@@ -141,7 +141,7 @@ class NodeAgent:
         self.outdated = False
         """True if `run` ended since the agent must be made anew: kubelet's driver is another one than was assumed."""
         self.rival = ""
-        """How a koordlet was recognized that began to write the same files; `run` ended for that reason. Else empty."""
+        """The signs of a koordlet that began to write the same files, for which `run` ended; empty for none."""
         self._recorded: Future[object] | None = None
         """The writing of events; None before `start`."""
         self._driver_known = False
