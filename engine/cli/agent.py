@@ -32,6 +32,7 @@ from .qos import gates_from_option, read_gates, strategy_args
 from .terminal import warn, write
 
 if TYPE_CHECKING:
+    from koordpolicy.engine.agent.daemon import Conclusion
     from koordpolicy.engine.agent.node_agent import NodeAgent, NodeAgentSettings
     from koordpolicy.engine.framework.registry import Plugin, Registry
 
@@ -248,8 +249,13 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     settings = replace(_settings(options, gates, enable, own, extensions), args=args)
     raise_descriptor_limit()  # files of control groups stay open
     observed = Observed(options)
+
+    def count(conclusion: Conclusion, _: object) -> None:
+        # A reload in the middle of a pass counts its rounds for the new generation.
+        reloader.observe(policies.live.registry.generation, 1, 1 if conclusion.report.errors else 0)
+
     agent = NodeAgent(lambda: load_connection(context_of(options.cluster)), policies.live, settings,
-                      observers=observed.observers, on_attempt=observed.on_attempt, metric=observed.metric,
+                      observers=[*observed.observers, count], on_attempt=observed.on_attempt, metric=observed.metric,
                       counts=observed.counts, recorder=observed.recorder(lambda: agent.host),
                       requests=observed.requests, kubelet_requests=observed.kubelet_requests)
     loaded = _Loaded(agent, lambda: policies.live.registry)

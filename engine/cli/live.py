@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Registry
     from koordpolicy.engine.reload.reloader import Reloader
     from koordpolicy.engine.reload.vet import Vetter
+    from koordpolicy.engine.scheduler.cycle.loop import Attempt
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
     from koordpolicy.engine.scheduler.live.operations import Operations
     from koordpolicy.engine.scheduler.live.server import LiveServer, ServerSettings
@@ -110,6 +111,18 @@ class _Loaded:
         self.reloader.close()
 
 
+class _FailingExpressions:
+    """Counts the attempts of a generation, for `--max-error-rate`; in the deciding thread."""
+
+    def __init__(self, reloader: Reloader) -> None:
+        self._reloader = reloader
+
+    def observe(self, attempt: Attempt) -> None:
+        """Count an attempt, and whether an expression failed in it."""
+        verdict = attempt.verdict
+        self._reloader.observe(verdict.generation, 1, 1 if verdict.errors() else 0)
+
+
 def _load(
     options: argparse.Namespace, builtins: Builtins, serving: LiveServing, vetter: Vetter | None,
 ) -> _Loaded:
@@ -147,7 +160,8 @@ def _load(
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     server = LiveServer(serving.connect, policies.live, settings, server=server_settings(options, written),
                         count=operations.counters, debug=debug, ready=ready, requests=operations.requests,
-                        cycle_observers=observed.observers, reads=recorded_reads(options, registry),
+                        observers=[_FailingExpressions(reloader)], cycle_observers=observed.observers,
+                        reads=recorded_reads(options, registry),
                         collections=collections)
     reloader.stage_with(server.stage)
     operations.follow(server, reloader)

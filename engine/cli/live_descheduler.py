@@ -20,9 +20,9 @@ from .reloading import PolicyLoader, load_vetted
 from .terminal import warn, write
 
 if TYPE_CHECKING:
-
     from koordpolicy.engine.client.connection import Connection
     from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
+    from koordpolicy.engine.descheduler.live.loop import CycleReport
     from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations
     from koordpolicy.engine.descheduler.live.server import DeschedulerServer, DeschedulerSettings
     from koordpolicy.engine.framework.registry import Registry
@@ -126,6 +126,20 @@ class _Loaded:
         self.reloader.close()
 
 
+class _FailingExpressions:
+    """Counts the decisions of a generation, for `--max-error-rate`; in the descheduler's thread."""
+
+    def __init__(self, reloader: Reloader) -> None:
+        self._reloader = reloader
+
+    def observe(self, report: CycleReport) -> None:
+        """Count the decisions of a cycle, and those whose rule failed; a cycle without any is one."""
+        result = report.result
+        failed = len(result.failures)
+        if not report.stale:
+            self._reloader.observe(result.generation, max(len(result.outcomes) + failed, 1), failed)
+
+
 def _load(
     options: argparse.Namespace, builtins: Builtins, operations: DeschedulerOperations,
     connect: Callable[[], Connection], vetter: Vetter | None,
@@ -165,7 +179,8 @@ def _load(
     reloader = policies.begin(policies.discovered.plugins, lambda _: None)
     server = DeschedulerServer(
         connect, policies.live, configuration, settings=_settings(options, configuration()),
-        requests=operations.requests, observers=[operations], on_attempt=[operations.attempted],
+        requests=operations.requests, observers=[operations, _FailingExpressions(reloader)],
+        on_attempt=[operations.attempted],
         ready=lambda made: _say_ready(made, policies.live.registry), collections=collections,
         scheduler=scheduler_of_pods(options.scheduler_config, policies.live))
     if options.check_permissions is not False:

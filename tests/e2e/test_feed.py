@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,7 @@ from koordpolicy.engine.cluster.sources.feed import Feed
 
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
 from .nodes import add_node, add_pod
+from .roles import scheduler_kubeconfig
 from .scheduler_process import until
 
 READS: FieldSets = fields_read(read for plugin in PLUGINS if plugin.enabled for read in plugin.reads)
@@ -32,9 +34,9 @@ MANY = 5_000
 class Fed:
     """A cluster that follows the API server, in the test's thread."""
 
-    def __init__(self, io: IoThread, cluster: ControlPlane | NamedCluster, *, streaming: bool) -> None:
+    def __init__(self, io: IoThread, kubeconfig: Path, *, streaming: bool) -> None:
         self.woken = threading.Event()
-        transport = Transport(load_connection(configuration_file=cluster.kubeconfig()), rate=0)
+        transport = Transport(load_connection(configuration_file=kubeconfig), rate=0)
         io.on_close(transport.close)
         self.feed = Feed(io, transport, READS, wake=self.woken.set, streaming=streaming)
         self.cluster = Cluster()
@@ -57,16 +59,20 @@ class Fed:
 
 
 @contextmanager
-def fed(cluster: ControlPlane | NamedCluster, *, streaming: bool = True) -> Iterator[Fed]:
-    with unsynced(cluster, streaming=streaming) as made:
+def fed(
+    cluster: ControlPlane | NamedCluster, *, streaming: bool = True, kubeconfig: Path | None = None,
+) -> Iterator[Fed]:
+    with unsynced(cluster, streaming=streaming, kubeconfig=kubeconfig) as made:
         made.until(lambda: made.feed.synced)
         yield made
 
 
 @contextmanager
-def unsynced(cluster: ControlPlane | NamedCluster, *, streaming: bool) -> Iterator[Fed]:
+def unsynced(
+    cluster: ControlPlane | NamedCluster, *, streaming: bool, kubeconfig: Path | None = None,
+) -> Iterator[Fed]:
     with IoThread() as io:
-        yield Fed(io, cluster, streaming=streaming)
+        yield Fed(io, kubeconfig or cluster.kubeconfig(), streaming=streaming)
 
 
 @pytest.fixture
@@ -97,11 +103,11 @@ def test_l12_a_pod_that_ends_leaves_the_cluster_and_its_room_is_free(
         assert admin.get(f"/api/v1/namespaces/{namespace}/pods/ends")["status"]["phase"] == "Succeeded"
 
 
-def test_l42_a_ghost_and_a_missing_pod_are_found_and_healed(
-    cluster: ControlPlane | NamedCluster, admin: AdminClient, namespace: str, node: str,
+def test_l42_a_ghost_and_missing_objects_are_found_and_healed_with_the_shipped_role(
+    cluster: ControlPlane | NamedCluster, admin: AdminClient, namespace: str, node: str, tmp_path: Path,
 ):
     create(admin, namespace, node, "there")
-    with fed(cluster) as live:
+    with fed(cluster, kubeconfig=scheduler_kubeconfig(cluster, tmp_path)) as live:
         live.feed.compare()
         live.until(lambda: live.feed.view.comparisons == len(READS))
         assert live.feed.view.mismatches == {}
@@ -109,9 +115,11 @@ def test_l42_a_ghost_and_a_missing_pod_are_found_and_healed(
         assert there is not None
         live.cluster.upsert({**there, "metadata": {**there["metadata"], "name": "ghost", "uid": "ghost"}})
         live.cluster.delete("Pod", f"{namespace}/there")
+        live.cluster.delete("Node", node)
         live.feed.compare()
-        live.until(lambda: live.pods_of(namespace) == [f"{namespace}/there"])
-        assert live.feed.view.mismatches == {("Pod", "missing"): 1, ("Pod", "redundant"): 1}
+        live.until(lambda: live.pods_of(namespace) == [f"{namespace}/there"] and node in live.cluster.names)
+        assert live.feed.view.mismatches == {
+            ("Node", "missing"): 1, ("Pod", "missing"): 1, ("Pod", "redundant"): 1}
         assert live.cluster.rows[live.cluster.index[node]].requested["cpu"] == 100
 
 

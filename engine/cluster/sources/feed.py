@@ -391,20 +391,24 @@ class Feed:
                 self._put(kind, KnownVersions(kind, followed.informer.known()))
 
     async def _read(self, key: Key, uid: str) -> None:
-        """Read one object beside its informer, and deliver it."""
+        """Read one object beside its informer, and deliver it: by a list, as the role need not have `get`."""
         kind, name = key
         followed = self._followed.get(kind)
         if followed is None:
             return
         namespace, _, own = name.rpartition("/")
-        item: dict[str, Any] | None = None
+        parser = ListParser()
         try:
-            raw = await self._transport.request("GET", followed.resource.path(namespace, own))
-            item = decode(followed.resource, followed.projection, raw)
+            # Without a resourceVersion the list is consistent: it has all that was accepted before.
+            body = await self._transport.request("GET", followed.resource.path(namespace or None),
+                                                 query={"fieldSelector": f"metadata.name={own}"})
+            listed = [*parser.feed(body), *parser.close()]
+            item = decode(followed.resource, followed.projection, listed[0].raw) if listed else None
         except (ApiError, ConnectionFailed, PolicyError, ValueError, RecursionError) as error:
             if not isinstance(error, ApiError) or error.code != 404:
                 _LOG.warning("%s `%s` cannot be read: %s", kind, name, error)
                 return
+            item = None  # the server does not have the kind any more
         found_uid, finished = (uid, False) if item is None else (uid_of(item), self._has_left(kind, item))
         if finished and item is not None and not (STREAM in self._followed and is_member(item)):
             item, finished = None, False  # no watch has it

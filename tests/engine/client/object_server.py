@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import re
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Final, Self
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -21,6 +23,7 @@ from tests.servers import Listener
 from .fake_api_server import bookmark, refusal
 
 Json = dict[str, Any]
+_OF_NAMESPACE: Final = re.compile(r"/.*/namespaces/([^/]+)/[^/]+")
 
 
 class ObjectServer:
@@ -133,9 +136,13 @@ class ObjectServer:
             if lost and request.transport is not None:
                 request.transport.abort()
             return answer
-        kind = next((kind for kind, each in BY_KIND.items() if each.path() == request.path), None)
+        namespace = unquote(found[1]) if (found := _OF_NAMESPACE.fullmatch(request.path)) else None
+        kind = next((kind for kind, each in BY_KIND.items() if each.path(namespace) == request.path), None)
         if kind is None:
             return self._one(request.path)
+        if namespace is not None:
+            query["fieldSelector"] = ",".join(filter(None, (
+                query.get("fieldSelector"), f"metadata.namespace={namespace}")))
         if kind in self.absent:
             return web.Response(status=404, text="404 page not found")
         return await self._watch(request, kind, query) if "watch" in query else self._list(kind, query)
