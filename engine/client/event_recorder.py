@@ -52,7 +52,7 @@ _RETRY_JITTER: Final = 0.25
 _REFRESH_S: Final = 30 * 60.0
 _FORGET_S: Final = 6 * 60.0
 _LOOK_S: Final = 60.0
-_FLUSH_S: Final = 1.5
+_FLUSH_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,11 @@ class EventRecorder:
             await self._stop_writers()
 
     async def flush(self) -> None:
-        """Write all that is due and return; use it at the end, within a time limit, once `run` has been cancelled."""
+        """Write all that is due and return; use it at the end, within a time limit, once `run` has been cancelled.
+
+        The transport's limit of requests is lifted: it would let a scheduler write 75 of its last events in that time.
+        """
+        self._transport.lift_limit()
         self._look()
         try:
             while self._queue or self._writers:

@@ -58,6 +58,10 @@ class TokenBucket:
         self._full_at = clock()
         """The time at which the bucket is full again: each token moves it by 1/rate."""
 
+    def lift(self) -> None:
+        """Let nobody wait from now on; who waits already goes on waiting."""
+        self._rate = 0.0
+
     async def take(self) -> float:
         """Wait for a token; return the wait in seconds."""
         if self._rate <= 0:

@@ -162,6 +162,10 @@ class Transport:
                 # aiohttp does not wait for the last messages of TLS connections, which need the event loop.
                 await asyncio.sleep(_TLS_CLOSE_S)
 
+    def lift_limit(self) -> None:
+        """Let requests wait for the client's own limit no longer, as right before the end of the process."""
+        self._bucket.lift()
+
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: bytes | None = None,
         content_type: str = "application/json", timeout: float = REQUEST_S, retries: int = RETRIES,

@@ -311,14 +311,15 @@ def test_l63_the_process_ends_soon_after_sigterm_and_leaves_no_half_bound_pod(
     own_scene: Scene, cluster: ControlPlane, tmp_path: Path,
 ):
     scene = own_scene
-    scene.node("one", cpu="100")
+    scene.node("one", cpu="100", pods=1000)
+    # More than the limit of requests permits at once: the events are behind the bindings.
+    for number in range(300):
+        scene.pod(f"p{number}", scheduler=scene.namespace, cpu="10m")
     with SchedulerProcess(cluster.kubeconfig(), tmp_path, name=scene.namespace) as process:
         process.until_ready()
-        for number in range(60):
-            scene.pod(f"p{number}", scheduler=scene.namespace, cpu="10m")
-        until(lambda: scene.node_of("p0"))
+        until(lambda: scene.node_of("p150"))
         code = process.stop()
     assert code == 0, process.log.read_text()
     pods = scene.admin.get(f"/api/v1/namespaces/{scene.namespace}/pods")["items"]
     bound = {pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}
-    assert {name for name in (f"p{number}" for number in range(60)) if scene.events(name, "Scheduled")} == bound
+    assert {name for name in (f"p{number}" for number in range(300)) if scene.events(name, "Scheduled")} == bound

@@ -485,6 +485,26 @@ def test_a_series_that_ends_while_it_is_written_is_written_once_more():
     play(script)
 
 
+def test_the_last_events_do_not_wait_for_the_limit_of_requests():
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.sleep(0)
+
+    async def flush() -> RecorderView:
+        limited: Any = {"rate": 1, "burst": 1, "sleep": sleep}
+        async with api_server(*[FINE] * 40) as fake, Transport(fake.connection, **limited) as transport:
+            recorder = EventRecorder(transport)
+            for number in range(40):
+                recorder.record(pod_reference("team", f"pod-{number}", f"uid-{number}"), type="Normal",
+                                reason="Scheduled", action="Binding", note="assigned", controller="koord-scheduler")
+            await recorder.flush()
+            return recorder.view
+
+    assert (asyncio.run(flush()), waits) == (RecorderView(recorded=40, written=40), [])
+
+
 class Flushed(EventRecorder):
     """A recorder whose `flush` ends, fails or hangs."""
 
