@@ -28,7 +28,7 @@ from .ending import end_at_signals
 from .exits import Exit, Stop
 from .logs import add_format_argument, start_server_logs
 from .numbers import whole
-from .qos import gates_from_option, read_gates, strategy_args
+from .qos import gates_from_option, read_gates, strategy_args, warn_of_gates
 from .terminal import warn, write
 
 if TYPE_CHECKING:
@@ -245,6 +245,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     with gates_from_option():
         reloader = policies.begin(plugins, check)
         check(policies.live.registry)
+        warn_of_gates(gates, policies.live.registry)
     check_extension_gates(extensions, [each.name for each in plugins_at(policies.live.registry, Point.EXTENSION)])
     settings = replace(_settings(options, gates, enable, own, extensions), args=args)
     raise_descriptor_limit()  # files of control groups stay open

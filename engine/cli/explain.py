@@ -184,7 +184,7 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.cluster.kinds import lacking
     from koordpolicy.engine.documents import parse_duration
 
-    from .qos import gates_from_option, read_gates
+    from .qos import gates_from_option, read_gates, warn_of_gates
 
     if options.replay is None:
         raise Stop("`--qos` needs a recording: name it with `--replay`")
@@ -209,6 +209,7 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     lacks = warn_of_lacks(lacking(reads, recording.snapshot.cluster))
     gates = dict(read_gates(options.feature_gates or ""))
     with gates_from_option():
+        warn_of_gates(gates, registry)
         warn_of_settings(recording.settings, (registry,), gates, enable)
         finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "", gates=gates,
                                 enable=enable)

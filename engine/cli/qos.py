@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from koordpolicy.engine.agent.qos_manager.manager import UNKNOWN_GATE
+from koordpolicy.engine.agent.qos_manager.gates import GATES_WITHOUT_EFFECT
+from koordpolicy.engine.agent.qos_manager.manager import UNKNOWN_GATE, Manager
 from koordpolicy.engine.agent.recording import load
 from koordpolicy.engine.agent.replay import ReplayedRound, replay
 from koordpolicy.engine.cluster.kinds import lacking
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from koordpolicy.engine.agent.qos_manager.configuration import StrategyArgs
     from koordpolicy.engine.framework.qos import Adjustment
-    from koordpolicy.engine.framework.registry import Plugin
+    from koordpolicy.engine.framework.registry import Plugin, Registry
 
     from . import Builtins
 
@@ -68,6 +69,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     documents = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
     lacks = warn_of_lacks(lacking(documents, recording.snapshot.cluster))
     with gates_from_option():
+        warn_of_gates(gates, registry)
         warn_of_settings(recording.settings, (registry,), gates, options.enable)
         rounds = list(replay(recording, registry, gates=gates, enable=options.enable, args=args))
     if not rounds:
@@ -125,6 +127,19 @@ def gates_from_option() -> Iterator[None]:
             found = "; ".join(": ".join(filter(None, (each.message, each.help))) for each in error.problems)
             raise Stop(f"`--feature-gates`: {found}") from None
         raise
+
+
+def warn_of_gates(gates: Mapping[str, bool], registry: Registry) -> None:
+    """Warn of each gate of koordlet that has no effect here.
+
+    Raises:
+        PolicyError: a plugin of the registry cannot be activated, or a gate is unknown.
+    """
+    if gates.keys() & GATES_WITHOUT_EFFECT.keys():
+        manager = Manager(gates)
+        manager.use(registry)
+        for gate, why in manager.without_effect.items():
+            warn(f"warning: `--feature-gates`: koordlet's gate `{gate}` has no effect here: {why}")
 
 
 def _rows(each: ReplayedRound) -> Iterator[Sequence[str]]:

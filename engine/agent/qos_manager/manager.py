@@ -24,6 +24,7 @@ from .documents import (
     RoundReport,
     recover_applied,
 )
+from .gates import GATES, GATES_WITHOUT_EFFECT
 from .strategy_state import StrategyState
 from .written_files import written_part
 
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 
     from .configuration import StrategyArgs
 
-GATES: Final[Mapping[str, bool]] = {
-    "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
-    "BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False, "CPUBurst": True,
-    "CgroupReconcile": False, "RdtResctrl": True, "BlkIOReconcile": False, "SystemConfig": False,
-    "PSICollector": False, "ColdPageCollector": False, "ResctrlCollector": False,
-    "GroupIdentity": True, "CPUSetAllocator": True, "BatchResource": True,
-}
-"""koordlet's feature gates of the QoS manager and of collectors, with their defaults; a document may name its own gate,
-which is enabled by default."""
 _TASKS: Final = "/tasks"
 """The files of tasks, which two strategies can move without harm to each other."""
 UNKNOWN_GATE: Final = "unknown-gate"
@@ -92,6 +84,8 @@ class Manager:
     """True on a node, where strategies with a life of their own run; nothing else can run them."""
     idle: Mapping[str, str] = field(default_factory=dict)
     """Plugins that do not run, with the reason."""
+    without_effect: Mapping[str, str] = field(default_factory=dict)
+    """Gates of koordlet among `gates` that switch nothing here and that no document names, with the reason."""
     _running: dict[str, RunningStrategy] = field(default_factory=dict)
     _leaving: list[RunningStrategy] = field(default_factory=list)
     _intervals: Mapping[str, int] = field(default_factory=dict)
@@ -116,7 +110,7 @@ class Manager:
                 idle[plugin.name] = "it is not active by itself, and not enabled by name"
                 continue
             if self.only is not None and plugin.name not in self.only:
-                idle[plugin.name] = "koordlet runs here, and it is not among the strategies of this agent"
+                idle[plugin.name] = "it is not named by `--own-strategies`"
                 continue
             old = self._running.get(plugin.name)
             try:
@@ -140,9 +134,9 @@ class Manager:
                 problems.append(
                     Problem(f"plugin `{plugin.name}`: {text_of(error)}", plugin.span, code="invalid-plugin"))
         problems += (
-            Problem(f"there is no feature gate `{gate}`, and no document names it", help=did_you_mean(gate, gates),
-                    code=UNKNOWN_GATE)
-            for gate in sorted(self.gates.keys() - gates)
+            Problem(f"there is no feature gate `{gate}`, and no document names it",
+                    help=did_you_mean(gate, gates | GATES_WITHOUT_EFFECT.keys()), code=UNKNOWN_GATE)
+            for gate in sorted(self.gates.keys() - gates - GATES_WITHOUT_EFFECT.keys())
         )
         writers = [
             writer for plugin in plugins
@@ -154,6 +148,8 @@ class Manager:
             raise PolicyError(problems)
         self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
         self._running, self.idle = running, idle
+        self.without_effect = {
+            gate: why for gate, why in GATES_WITHOUT_EFFECT.items() if gate in self.gates and gate not in gates}
         self._intervals = {name: each.strategy.interval for name, each in running.items() if not each.lives}
 
     def _make(self, plugin: Plugin) -> RunningStrategy:

@@ -97,6 +97,16 @@ def test_usage_errors_say_what_to_write(run: Run, recording: Path, tmp_path: Pat
     ]
 
 
+def test_a_gate_of_koordlet_without_effect_is_a_warning(run: Run, recording: Path, quota: Path):
+    warning = ("warning: `--feature-gates`: koordlet's gate `AuditEvents` has no effect here: `agent --audit-log-dir` "
+               "writes the audit log\n")
+    gates = ("--feature-gates", "AuditEvents=true,Accelerators=true")
+    plain, done = (run("qos", "--replay", recording, "--policies", quota, *more) for more in ((), gates))
+    assert (done.exit, done.out, done.err) == (plain.exit, plain.out, warning)
+    explained = run("explain", "--qos", "n", "--replay", recording, "--policies", quota, *gates)
+    assert (explained.exit, explained.err) == (0, warning)
+
+
 def test_a_replay_in_which_nothing_runs_says_so(run: Run, recording: Path):
     done = run("qos", "--replay", recording)
     assert (done.exit, done.out) == (0, "0 actions and 0 errors in 0 rounds\n")
