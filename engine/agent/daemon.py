@@ -30,6 +30,7 @@ from .pass_time import PassTime
 from .qos_manager.documents import RoundError, RoundReport
 from .qos_manager.lives import InjectedPolicies, PluginThreads, follow_strategies, plugins_at
 from .qos_manager.manager import Manager, RunningStrategy, Writers
+from .qos_manager.plugin_states import PluginStates
 from .resource_executor.results import AdjustmentResult
 from .rounds import Rounds
 
@@ -259,7 +260,7 @@ class Agent:
         injecting: list[tuple[str, Any]] = []
         for plugin in plugins_at(registry, Point.GREY_CONTROL):
             made = self._made(plugin)
-            if made is not None and self._others.start(plugin.name, made, self._context()):
+            if made is not None and self._others.start(plugin.name, made, self._context(name=plugin.name)):
                 injecting.append((plugin.name, made))
         self._injected = InjectedPolicies(injecting)
 
@@ -269,7 +270,7 @@ class Agent:
             if self._settings.extension_gates.get(plugin.name, False):
                 made = self._made(plugin)
                 if made is not None:
-                    self._others.start(plugin.name, made, self._context())
+                    self._others.start(plugin.name, made, self._context(name=plugin.name))
 
     def _made(self, plugin: Plugin) -> Any:
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
@@ -281,9 +282,9 @@ class Agent:
             _LOG.error("`%s` cannot be made: %s", plugin.name, describe(error))
             return None
 
-    def _context(self, running: RunningStrategy | None = None) -> StrategyContext:
+    def _context(self, running: RunningStrategy | None = None, name: str = "") -> StrategyContext:
         enforced = self._dry is None and (running is None or running.enforcement is Enforcement.ENFORCE)
-        name = "" if running is None else running.name
+        name = name if running is None else running.name
         return StrategyContext(
             node=self._parts.node, readings=self._locked_readings,
             executor=LockedApplier(self._lock, self._parts.executor if enforced else None, name,
@@ -292,6 +293,7 @@ class Agent:
             strategies={each: found.strategy for each, found in self.manager.running.items()},
             log=logging.getLogger(f"koordpolicy.qos.{name}" if name else "koordpolicy.qos"),
             options=self._settings.options,
+            states=PluginStates(self._parts.states, name),
         )
 
     def _locked_readings(self) -> LiveReadings:

@@ -362,9 +362,6 @@ class NodeAgent:
         self.states.register_callback(StateType.PODS, "agent", "measures these pods, and finds their files", pods)
         self.states.register_callback(
             StateType.NODE_SLO, "agent", "measures the host applications, and finds their files", applications)
-        # What was restored was sent before anybody listened.
-        self.states.callbacks.send(StateType.PODS)
-        self.states.callbacks.send(StateType.NODE_SLO)
 
 
 def _read_host(roots: HostRoots, version: int, *, mounts: bool) -> Host:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Adjustment, Evictions, Host
+from koordpolicy.engine.framework.states import States
 
 from .resource_executor.results import AdjustmentResult
 
@@ -137,7 +138,7 @@ class AgentParts:
 
     node: str
     host: Host
-    states: NodeObjects
+    states: States
     usage: UsageStore
     files: Callable[[], Mapping[str, str]]
     executor: AppliesAdjustments

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from koordpolicy.engine.cluster.objects.pods import PodInfo
 
+    from .states import States
+
 
 UNSUPPORTED: Final = "Unsupported"
 """The reason of an `EvaluationError` of a strategy that this machine lacks something for: no fault of its policy."""
@@ -233,7 +235,9 @@ class StrategyContext:
 
     `readings` returns the node's current readings, and raises `EvaluationError` before the first ones are there.
     `strategies` are the active strategies by name. `options` has the values of the flags that extensions declare.
-    `only_evict_by_api` is always true: containers are never killed through the container runtime.
+    `states` has the node's objects and pods with their ages, and calls what is registered there for their changes; the
+    callbacks of a plugin end with it. `only_evict_by_api` is always true: containers are never killed through the
+    container runtime.
     """
 
     node: str
@@ -243,6 +247,7 @@ class StrategyContext:
     strategies: Mapping[str, object]
     log: logging.Logger
     options: argparse.Namespace
+    states: States
     only_evict_by_api: bool = True
 
 

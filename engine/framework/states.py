@@ -84,10 +84,14 @@ class States(Protocol):
     def register_callback(self, state_type: StateType, name: str, description: str, callback: StateCallback) -> None:
         """Call a function after each change of a state, in the agent's thread; changes that follow closely are one.
 
-        Callbacks of a type are called in the order of their registration. An exception of one is logged, and costs
-        only itself.
+        If the state is known already, it is called soon. Callbacks of a type are called in the order of their
+        registration. An exception of one is logged, and costs only itself.
 
         Raises:
             ValueError: the type is unknown, or has a callback of this name.
         """
+        ...
+
+    def unregister_callback(self, state_type: StateType, name: str) -> None:
+        """Call the callback of this name no longer; without one nothing is done."""
         ...

@@ -12,6 +12,8 @@ from koordpolicy.engine.agent.resource_executor.results import AdjustmentResult,
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.framework.qos import Adjustment, Readings, StrategyContext
 
+from .states import FakeStates
+
 
 @dataclass(slots=True)
 class FakeExecutor:
@@ -97,11 +99,13 @@ class FakeMetricCache(MetricCache):
 
 def strategy_context(
     readings: Readings | Callable[[], Readings], *, executor: FakeExecutor | None = None,
-    evictor: FakePodEvictor | None = None, strategies: Mapping[str, object] | None = None, **options: object,
+    evictor: FakePodEvictor | None = None, strategies: Mapping[str, object] | None = None,
+    states: FakeStates | None = None, **options: object,
 ) -> StrategyContext:
     """Return the context of a plugin with a life of its own; `options` are the values of its flags."""
     return StrategyContext(
         node="node", readings=readings if callable(readings) else lambda: readings,
         executor=executor or FakeExecutor(), evictor=evictor or FakePodEvictor(), strategies=strategies or {},
         log=logging.getLogger("koordpolicy.testing"), options=argparse.Namespace(**options),
+        states=states or FakeStates(),
     )

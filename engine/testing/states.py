@@ -39,8 +39,12 @@ class FakeStates:
         return self.ages.get(kind, math.inf if known is None else 0.0)
 
     def register_callback(self, state_type: StateType, name: str, description: str, callback: StateCallback) -> None:
-        """Register a callback."""
+        """Register a callback, which only `send` calls."""
         self.callbacks.register(state_type, name, description, callback)
+
+    def unregister_callback(self, state_type: StateType, name: str) -> None:
+        """Remove a callback."""
+        self.callbacks.unregister(state_type, name)
 
     def send(self, state_type: StateType) -> None:
         """Call the callbacks of a type with the state as it is."""

@@ -24,6 +24,7 @@ from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
 from .manager import RunningStrategy
+from .plugin_states import PluginStates
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ STOP_SECONDS: Final = 2.0
 @dataclass(slots=True)
 class _Life:
     plugin: Any
+    states: object = None
+    """Those of its context, with its callbacks."""
     stop: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -66,9 +69,10 @@ class PluginThreads:
             plugin.setup(context)
         except BaseException as error:  # foreign code: its failure must not stop the others
             must_be_survived(error)
+            _withdraw(context.states)
             _LOG.error("`%s` does not run, as its set-up failed: %s", name, describe(error))
             return False
-        life = _Life(plugin)
+        life = _Life(plugin, context.states)
         life.thread = threading.Thread(target=_run, args=(name, life), name=f"qos-{name}", daemon=True)
         self._lives[name] = life
         life.thread.start()
@@ -82,6 +86,7 @@ class PluginThreads:
         """Stop plugins and wait for their threads; return the names of those that did not end, which is logged."""
         lives = {name: self._lives.pop(name) for name in tuple(names) if name in self._lives}
         for life in lives.values():
+            _withdraw(life.states)
             life.stop.set()
         ends = threading.Event()
         timer = threading.Timer(seconds, ends.set)
@@ -97,6 +102,11 @@ class PluginThreads:
                 _LOG.error("`%s` did not stop within %g s; its thread is left alone", name, seconds)
         timer.cancel()
         return tuple(late)
+
+
+def _withdraw(states: object) -> None:
+    if isinstance(states, PluginStates):
+        states.withdraw()
 
 
 def _run(name: str, life: _Life) -> None:

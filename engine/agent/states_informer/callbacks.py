@@ -46,6 +46,12 @@ class StateCallbacks:
                 raise ValueError(f"`{known}` has a callback `{name}` already: choose another name")
             self._registered[known] += (RegisteredCallback(name, description, callback),)
 
+    def unregister(self, state_type: StateType, name: str) -> None:
+        """Remove a callback of a type; do nothing if there is none of this name."""
+        with self._lock:
+            self._registered[state_type] = tuple(
+                each for each in self._registered[state_type] if each.name != name)
+
     def registered(self, state_type: StateType) -> tuple[RegisteredCallback, ...]:
         """Return the callbacks of a type, in order."""
         return self._registered[state_type]

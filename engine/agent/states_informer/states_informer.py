@@ -182,8 +182,15 @@ class StatesInformer:
             self._followed[kind].object if kind in self._followed else None)
 
     def register_callback(self, state_type: StateType, name: str, description: str, callback: StateCallback) -> None:
-        """Register a callback."""
+        """Register a callback; it is called soon if the state is known already, as after a start from the disk."""
         self.callbacks.register(state_type, name, description, callback)
+        known, state = self._current(StateType(state_type))
+        if known and (state is not None or (state_type == StateType.PODS and self.pods)):
+            self.callbacks.send(state_type)
+
+    def unregister_callback(self, state_type: StateType, name: str) -> None:
+        """Remove a callback."""
+        self.callbacks.unregister(state_type, name)
 
     def run_callbacks(self) -> int:
         """Call what was registered for states that have changed; for the agent's thread. Return the number of calls."""

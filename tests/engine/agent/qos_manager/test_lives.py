@@ -21,6 +21,7 @@ from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.qos import PodPolicy, StrategyContext
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.testing.states import FakeStates
 
 
 class Living:
@@ -91,7 +92,8 @@ def plugin(name: str, make: Any = Living, **options: Any):
 
 def context(_: object = None) -> StrategyContext:
     nothing: Any = None
-    return StrategyContext("n", nothing, nothing, nothing, {}, logging.getLogger("test"), argparse.Namespace())
+    return StrategyContext("n", nothing, nothing, nothing, {}, logging.getLogger("test"), argparse.Namespace(),
+                           FakeStates())
 
 
 def pod(name: str, **annotations: str) -> PodInfo:

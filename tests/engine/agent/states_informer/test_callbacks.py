@@ -98,5 +98,9 @@ def test_the_fake_of_the_test_kit_calls_back_with_what_a_test_sets():
     states.send(StateType.NODE_SLO)
     applications = ({"name": "nginx"},)
     assert seen == [(StateType.NODE_SLO, {"hostApplications": [{"name": "nginx"}]}, CallbackTarget((), applications))]
+    states.unregister_callback(StateType.NODE_SLO, "one")
+    states.unregister_callback(StateType.NODE_SLO, "none")
+    states.send(StateType.NODE_SLO)
+    assert len(seen) == 1
     assert (states.pods_stale, states.age("Pod"), states.age("NodeSLO"), states.age("Node")) == (
         True, 61, 0.0, float("inf"))
