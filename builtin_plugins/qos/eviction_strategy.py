@@ -40,7 +40,8 @@ MOST_PRIORITY: Final = 7999
 RequestRelease: TypeAlias = Callable[[Mapping[str, int], Mapping[str, Any], int, int], dict[str, int]]
 """Returns the requests to release by resource, of requested and allocatable amounts, threshold and lower bound."""
 _SECOND: Final = 1_000_000_000
-_ARGUMENTS: Final = ("intervalSeconds", "coolTimeSeconds", "features", "hardThresholdPercent")
+_HARD: Final = "hardThresholdPercent"
+_ARGUMENTS: Final = ("intervalSeconds", "coolTimeSeconds", "features", _HARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ class EvictionArgs:
     features: frozenset[str] = frozenset()
     """The features whose gate is on."""
     hard_threshold: int | None = None
-    """The node's usage in percent from which pods evicted for usage are deleted past a PodDisruptionBudget."""
+    """The node's usage in percent from which pods evicted for usage are deleted past a PodDisruptionBudget.
+
+    It is compared with the node's threshold of evictions in each round, as the NodeSLO has that one.
+    """
 
     @staticmethod
     def of(args: Mapping[str, Any], known: Sequence[str], cool_seconds: float) -> EvictionArgs:
@@ -69,7 +73,7 @@ class EvictionArgs:
         others = sorted(set(features) - set(known))
         if others:
             raise ValueError(f"unknown feature `{others[0]}`: known are {', '.join(f'`{name}`' for name in known)}")
-        hard = args.get("hardThresholdPercent")
+        hard = args.get(_HARD)
         if hard is not None and (type(hard) is not int or not 0 < hard <= 100):
             raise ValueError("`hardThresholdPercent` must be a whole number from 1 to 100")
         return EvictionArgs(
@@ -343,9 +347,22 @@ class EvictionStrategy(ABC):
             raise EvaluationError(f"node `{node_name(readings)}` has no capacity of {self.resource}")
         return amount
 
-    def is_past_hard_threshold(self, readings: Readings, capacity: int) -> bool:
-        """Return whether the node's usage reaches the hard threshold, if there is one."""
+    def hard_threshold(self, readings: Readings, threshold: int) -> int | None:
+        """Return the usage in percent from which budgets are passed, if there is one; always above `threshold`.
+
+        One that is not above the node's `threshold` of evictions by usage would let every eviction pass budgets: it
+        counts as the next percent, and is logged once until the settings change.
+        """
         hard = self.args.hard_threshold
+        if hard is None or hard > threshold:
+            self._warned.pop((node_name(readings), _HARD), None)
+            return hard
+        self._warn(node_name(readings), _HARD, (
+            f"{hard} is not above the threshold of evictions: budgets are passed above {threshold} percent"))
+        return threshold + 1
+
+    def is_past(self, hard: int | None, readings: Readings, capacity: int) -> bool:
+        """Return whether the node's usage reaches the hard threshold, if there is one."""
         return hard is not None and self.node_percent(readings, capacity) >= hard
 
 

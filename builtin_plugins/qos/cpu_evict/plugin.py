@@ -240,13 +240,14 @@ class CPUEvict(EvictionStrategy):
         if feature == CPU_ALLOCATABLE_EVICT:
             return self.task_by_requests(feature, readings, request_bounds(section), request_release)
         threshold, lower, priority = usage_bounds(section)
+        hard = self.hard_threshold(readings, threshold)
         amount = usage_release(_node_usage(readings), capacity, threshold, lower)
         if not amount:
             return None
         order = PriorityOrder(feature, "cpu", priority, ReleaseTarget.USAGE)
         return EvictionTask(
             reason, order.candidates(readings), {"cpu": amount}, ReleaseTarget.USAGE,
-            lambda candidate: {"cpu": candidate.used}, feature, self.is_past_hard_threshold(readings, capacity))
+            lambda candidate: {"cpu": candidate.used}, feature, self.is_past(hard, readings, capacity))
 
 
 def _node_usage(readings: Readings) -> float:

@@ -135,6 +135,7 @@ class MemoryEvict(EvictionStrategy):
         if feature == MEMORY_ALLOCATABLE_EVICT:
             return self.task_by_requests(feature, readings, request_bounds(section), request_release, _USAGE_FACTOR)
         threshold, lower = usage_bounds(section, feature)
+        hard = self.hard_threshold(readings, threshold)
         amount = usage_release(readings.node_usage("memory"), capacity, threshold, lower)
         if not amount:
             return None
@@ -146,7 +147,7 @@ class MemoryEvict(EvictionStrategy):
             candidates = order.candidates(readings)
         return EvictionTask(
             reason_of(feature), candidates, {"memory": amount}, ReleaseTarget.USAGE,
-            lambda candidate: {"memory": candidate.used}, feature, self.is_past_hard_threshold(readings, capacity))
+            lambda candidate: {"memory": candidate.used}, feature, self.is_past(hard, readings, capacity))
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from koordpolicy.engine.agent.metric_cache.cache import MetricCache
 from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReadings
 from koordpolicy.engine.agent.settings import fields_read
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.qos import Evictions
 from koordpolicy.testing import NOW, SECOND, FakeReadings
 
 NODE = {"metadata": {"name": "n"}, "status": {
@@ -34,12 +35,13 @@ def pod(name: str, requested: int = 4000, priority: int | None = 5500) -> dict[s
 
 
 def evicted(strategy: CPUEvict, *pods: dict[str, Any], used: str = "9", second: float = 0, used_by: Any = None,
-            best_effort: Any = None, **thresholds: Any) -> list[tuple[str, str]]:
+            best_effort: Any = None, evictions: Evictions | None = None, **thresholds: Any) -> list[tuple[str, str]]:
     section = {"enable": True, "cpuEvictThresholdPercent": 80, "evictEnabledPriorityThreshold": 5999, **thresholds}
     usages = {f"d/{each['metadata']['name']}": {"cpu": "1"} for each in pods}
     readings: Any = FakeReadings(
         NODE, usage={"cpu": used}, pods=pods, pod_usage=used_by or usages, now=NOW + int(second * SECOND),
-        objects=[{"kind": "NodeSLO", "spec": {"resourceUsedThresholdWithBE": section}}], best_effort=best_effort)
+        objects=[{"kind": "NodeSLO", "spec": {"resourceUsedThresholdWithBE": section}}], best_effort=best_effort,
+        evictions=evictions)
     return [(each.subject, each.item) for each in strategy.adjust(readings)]
 
 
@@ -47,6 +49,15 @@ def test_nobody_goes_in_the_first_twenty_seconds_nor_after_an_eviction():
     strategy = CPUEvict({"features": ["CPUEvict"]})
     for second, found in ((0, []), (19.9, []), (20, [("d/a", "CPUEvict"), ("d/b", "CPUEvict")]), (30, []), (40, [])):
         assert evicted(strategy, pod("a"), pod("b"), used="9", second=second) == found
+
+
+def test_a_hard_threshold_below_the_soft_one_passes_budgets_above_both(caplog):
+    strategy = CPUEvict({"features": ["CPUEvict"], "coolTimeSeconds": 0, "hardThresholdPercent": 50})
+    protected = Evictions(protected={"uid-a": "its budget"})
+    assert [evicted(strategy, pod("a"), used=used, second=second, evictions=protected)
+            for second, used in enumerate(("8.0", "8.1"))] == [[], [("d/a", "CPUEvict")]]
+    assert caplog.messages == [
+        "node n: hardThresholdPercent: 50 is not above the threshold of evictions: budgets are passed above 80 percent"]
 
 
 def test_features_run_in_order_and_what_one_releases_counts_for_the_next():

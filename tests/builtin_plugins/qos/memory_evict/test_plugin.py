@@ -92,6 +92,22 @@ def test_budgets_are_passed_above_the_hard_threshold_and_for_usage_only():
     assert [each.past_budget for each in by_request.adjust(readings("95G", **settings))] == [False]
 
 
+@pytest.mark.parametrize("hard", [1, 69, 70])
+def test_a_hard_threshold_that_is_not_above_the_soft_one_passes_budgets_above_both_and_is_logged_once(caplog, hard):
+    strategy = MemoryEvict({**BEST_EFFORT, "hardThresholdPercent": hard, "coolTimeSeconds": 0})
+    view = Evictions(protected={"uid-a": "its budget", "uid-b": "its budget"})
+    assert evicted(strategy, "70.9G", evictions=view) == []
+    assert [(each.subject, each.past_budget) for each in strategy.adjust(readings("70.9G"))] == [("d/a", False)]
+    found = strategy.adjust(readings("71G", second=1, evictions=view))
+    assert [(each.subject, each.past_budget) for each in found] == [("d/a", True)]
+    said = (f"node n: hardThresholdPercent: {hard} is not above the threshold of evictions: budgets are passed above "
+            "{} percent")
+    assert caplog.messages == [said.format(70)]
+    for threshold in (0, 80, 80):  # above; then anew
+        strategy.adjust(readings("60G", second=2, memoryEvictThresholdPercent=threshold))
+    assert caplog.messages == [said.format(70), said.format(80)]
+
+
 def test_requests_of_batch_pods_go_down_to_the_lower_bound_of_the_allocatable():
     strategy = MemoryEvict({"features": ["MemoryAllocatableEvict"]})
     found = strategy.adjust(readings(
