@@ -28,13 +28,13 @@ from .ending import end_at_signals
 from .exits import Exit, Stop
 from .logs import add_format_argument, start_server_logs
 from .numbers import whole
-from .qos import gates_from_option, read_gates, strategy_args, warn_of_gates
+from .qos import enabled_strategies, gates_from_option, read_gates, strategy_args, warn_of_gates
 from .terminal import warn, write
 
 if TYPE_CHECKING:
     from koordpolicy.engine.agent.daemon import Conclusion
     from koordpolicy.engine.agent.node_agent import NodeAgent, NodeAgentSettings
-    from koordpolicy.engine.framework.registry import Plugin, Registry
+    from koordpolicy.engine.framework.registry import Registry
 
     from . import Builtins
 
@@ -234,8 +234,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     extensions = dict(_read_extensions(options.qos_extension_plugins))
     policies = reloading.PolicyLoader(_reload_options(options), builtins, None, interval=_LOOK_S)
     plugins = policies.discovered.plugins
-    check_enabled((name for name in options.enable if name != "*"), plugins, Framework.QOS)
-    enable = _enabled(options.enable, gates, plugins)
+    enable = enabled_strategies(options.enable, gates, plugins)
 
     args = strategy_args(options.config, plugins)
 
@@ -246,6 +245,9 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
         reloader = policies.begin(plugins, check)
         check(policies.live.registry)
         warn_of_gates(gates, policies.live.registry)
+    if own is not None and not options.allow_empty:  # with it a document may come later
+        check_enabled(sorted(own), plugins_at(policies.live.registry, Point.STRATEGY), Framework.QOS,
+                      option="--own-strategies")
     check_extension_gates(extensions, [each.name for each in plugins_at(policies.live.registry, Point.EXTENSION)])
     settings = replace(_settings(options, gates, enable, own, extensions), args=args)
     raise_descriptor_limit()  # files of control groups stay open
@@ -308,16 +310,6 @@ def _reload_options(options: argparse.Namespace) -> argparse.Namespace:
     found.state_dir = (options.state_dir or STATE_DIR) / "policies"
     found.compile_timeout = options.compile_timeout or 0
     return found
-
-
-def _enabled(names: Iterable[str], gates: Mapping[str, bool], plugins: Iterable[Plugin]) -> frozenset[str]:
-    """Return the Python strategies that run: the named ones, and those of gates that are switched on."""
-    strategies = [each for each in plugins if each.framework is Framework.QOS and Point.STRATEGY in each.points]
-    chosen = {name for name in names if name != "*"}
-    if "*" in names:
-        chosen.update(each.name for each in strategies)
-    return frozenset(chosen | {
-        each.name for each in strategies if any(gates.get(gate) for gate in each.gates or (each.name,))})
 
 
 def _read_extensions(text: str) -> Iterable[tuple[str, bool]]:

@@ -287,9 +287,10 @@ def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str
 
 
 def check_enabled(
-    names: Iterable[str], plugins: Iterable[Plugin], framework: Framework = Framework.SCHEDULER,
+    names: Iterable[str], plugins: Iterable[Plugin], framework: Framework = Framework.SCHEDULER, *,
+    option: str = "--enable",
 ) -> None:
-    """Check the names of `--enable`.
+    """Check the names of an option.
 
     Raises:
         Stop: the framework has no plugin of that name.
@@ -297,7 +298,7 @@ def check_enabled(
     known = {plugin.name for plugin in plugins if plugin.framework is framework}
     for name in names:
         if name not in known:
-            raise Stop(f"`--enable`: there is no plugin `{name}`: {one_of(name, known)}")
+            raise Stop(f"`{option}`: there is no plugin `{name}`: {one_of(name, known)}")
 
 
 def one_of(word: str, known: Collection[str]) -> str:

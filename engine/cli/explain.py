@@ -25,7 +25,6 @@ from .composition import (
     add_cluster,
     add_policies,
     add_proving,
-    check_enabled,
     cluster_of,
     count,
     descheduler_configuration,
@@ -184,7 +183,7 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.cluster.kinds import lacking
     from koordpolicy.engine.documents import parse_duration
 
-    from .qos import gates_from_option, read_gates, warn_of_gates
+    from .qos import enabled_strategies, gates_from_option, read_gates, warn_of_gates
 
     if options.replay is None:
         raise Stop("`--qos` needs a recording: name it with `--replay`")
@@ -196,8 +195,8 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     if at is not None and at < 0:
         raise Stop("`--at` counts from the start of the recording: it cannot be negative")
     registry = registry_of(options.policies, builtins, Framework.QOS, access=access_of(options))
-    enable = options.enable or []
-    check_enabled(enable, registry.plugins.values(), Framework.QOS)
+    gates = dict(read_gates(options.feature_gates or ""))
+    enable = enabled_strategies(options.enable or (), gates, registry.plugins.values())
     if options.plugin is not None and (Framework.QOS, options.plugin) not in registry.plugins:
         known = [plugin.name for plugin in registry.of_framework(Framework.QOS)]
         raise Stop(f"there is no QoS plugin `{options.plugin}`: {one_of(options.plugin, known)}")
@@ -207,7 +206,6 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"there is no node `{options.qos}` in the recording: {hint}")
     reads = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
     lacks = warn_of_lacks(lacking(reads, recording.snapshot.cluster))
-    gates = dict(read_gates(options.feature_gates or ""))
     with gates_from_option():
         warn_of_gates(gates, registry)
         warn_of_settings(recording.settings, (registry,), gates, enable)

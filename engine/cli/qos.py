@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
     from . import Builtins
 
+ALL = "*"
+"""The name of `--enable` that is all strategies."""
 EXAMPLES = """\
 examples:
   koord-policy qos --replay examples/09-qos-replay/metrics.yaml --policies policies/qos
   koord-policy qos --replay recording.jsonl --policies policies/qos --all --output json
-  koord-policy qos --replay recording.yaml --enable BECPUSuppress --feature-gates BECPUSuppress=true
+  koord-policy qos --replay metrics.jsonl --enable '*' --feature-gates BEMemoryEvict=true   # as the agent that made it
 
 exit codes: 0 the replay completed (errors of expressions are in its output), 2 usage, 3 policies or recording are
 invalid
@@ -49,9 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replay", metavar="FILE", type=Path, required=True, help="a recording (YAML, or JSON lines)")
     add_policies(parser)
     parser.add_argument("--enable", metavar="PLUGIN", action="append", default=[],
-                        help="enable a built-in plugin that is not active by default; may be repeated")
+                        help="enable a built-in plugin that is not active by default; may be repeated; `*` for all, so "
+                             "that their gates decide, as of the agent")
     parser.add_argument("--feature-gates", metavar="NAME=true|false,...", default="",
-                        help="gates that differ from koordlet's defaults")
+                        help="gates that differ from koordlet's defaults; a gate that is set to true also enables the "
+                             "built-in strategy that it is of")
     parser.add_argument("--config", metavar="FILE", type=Path,
                         help="a QoSManagerConfiguration: the arguments of strategies in Python")
     parser.add_argument("--all", action="store_true", help="show also the rounds without actions and errors")
@@ -63,15 +67,15 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     need_file(options.replay, "`--replay` takes a recording")
     gates = dict(read_gates(options.feature_gates))
     registry = registry_of(options.policies, builtins, access=access_of(options))
-    check_enabled(options.enable, registry.plugins.values(), Framework.QOS)
+    enable = enabled_strategies(options.enable, gates, registry.plugins.values())
     args = strategy_args(options.config, registry.plugins.values())
     recording = load(options.replay)
     documents = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
     lacks = warn_of_lacks(lacking(documents, recording.snapshot.cluster))
     with gates_from_option():
         warn_of_gates(gates, registry)
-        warn_of_settings(recording.settings, (registry,), gates, options.enable)
-        rounds = list(replay(recording, registry, gates=gates, enable=options.enable, args=args))
+        warn_of_settings(recording.settings, (registry,), gates, enable)
+        rounds = list(replay(recording, registry, gates=gates, enable=enable, args=args))
     if not rounds:
         warn("no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`")
     shown = rounds if options.all else [each for each in rounds if each.eventful]
@@ -106,6 +110,21 @@ def strategy_args(path: Path | None, plugins: Iterable[Plugin]) -> Mapping[str, 
     need_file(path, "`--config` takes a QoSManagerConfiguration")
     return load_configuration(path, [each.name for each in plugins if each.framework is Framework.QOS
                                      and Point.STRATEGY in each.points and not each.enabled])
+
+
+def enabled_strategies(names: Iterable[str], gates: Mapping[str, bool], plugins: Iterable[Plugin]) -> frozenset[str]:
+    """Return the strategies that the names of `--enable` and gates that are set to true enable; `*` is all.
+
+    Raises:
+        Stop: there is no QoS plugin of a name.
+    """
+    found = [each for each in plugins if each.framework is Framework.QOS]
+    chosen = set(names)
+    check_enabled(chosen - {ALL}, found, Framework.QOS)
+    strategies = [each for each in found if Point.STRATEGY in each.points]
+    return frozenset(chosen - {ALL} | {
+        each.name for each in strategies
+        if ALL in chosen or any(gates.get(gate) for gate in each.gates or (each.name,))})
 
 
 def read_gates(text: str) -> Iterator[tuple[str, bool]]:

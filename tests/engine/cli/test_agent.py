@@ -85,3 +85,24 @@ def test_a_gate_that_nobody_has_is_refused(agent):
     assert agent("--feature-gates", "AuditEvent=true") == (None, Outcome(2, "", (
         "koord-policy: `--feature-gates`: there is no feature gate `AuditEvent`, and no document names it: "
         "did you mean `AuditEvents`?\n")))
+
+
+@pytest.mark.parametrize(("own", "message"), [
+    ("BECPUSupress", "there is no plugin `BECPUSupress`: did you mean `BECPUSuppress`?"),
+    ("BECPUSuppress,onw", "there is no plugin `onw`: did you mean `own`?"),
+])
+def test_a_strategy_of_its_own_that_does_not_exist_is_refused(agent, tmp_path: Path, own: str, message: str):
+    (tmp_path / "own.yaml").write_text(OWN_GATE)
+    assert agent("--policies", tmp_path / "own.yaml", "--enable", "BECPUSuppress", "--own-strategies", own) == (
+        None, Outcome(2, "", f"koord-policy: `--own-strategies`: {message}\n"))
+
+
+def test_its_own_strategies_are_built_in_ones_and_documents(agent, tmp_path: Path):
+    (tmp_path / "own.yaml").write_text(OWN_GATE)
+    settings, done = agent("--policies", tmp_path / "own.yaml", "--own-strategies", "BECPUSuppress,own")
+    assert (settings.only, settings.reports, done.err) == ({"BECPUSuppress", "own"}, False, "koord-policy: made\n")
+
+
+def test_where_a_source_may_be_empty_a_document_may_come_later(agent, tmp_path: Path):
+    settings, done = agent("--policies", tmp_path, "--allow-empty", "--own-strategies", "later")
+    assert (settings.only, done.err) == ({"later"}, "koord-policy: made\n")

@@ -97,6 +97,51 @@ def test_usage_errors_say_what_to_write(run: Run, recording: Path, tmp_path: Pat
     ]
 
 
+@pytest.fixture
+def evicting(tmp_path: Path) -> Path:
+    """A recording of a node whose memory is short, with one best-effort pod."""
+    path = tmp_path / "evicting.yaml"
+    path.write_text("""\
+interval: 1s
+objects:
+- apiVersion: v1
+  kind: Node
+  metadata: {name: n}
+  status: {capacity: {cpu: "4", memory: 8Gi}, allocatable: {cpu: "4", memory: 8Gi}}
+- apiVersion: slo.koordinator.sh/v1alpha1
+  kind: NodeSLO
+  metadata: {name: n}
+  spec: {resourceUsedThresholdWithBE: {enable: true, memoryEvictThresholdPercent: 70}}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: p, namespace: d, uid: u, labels: {koordinator.sh/qosClass: BE}}
+  spec: {nodeName: n, containers: [{name: c}]}
+  status: {phase: Running}
+samples:
+- {time: 0s, node: n, usage: {memory: 7Gi}, pods: {d/p: {memory: 1Gi}}}
+""")
+    return path
+
+
+@pytest.mark.parametrize("options", [
+    ("--enable", "memoryEvict", "--feature-gates", "BEMemoryEvict=true"), ("--feature-gates", "BEMemoryEvict=true"),
+    ("--enable", "*", "--feature-gates", "BEMemoryEvict=true,BECPUSuppress=false"),
+])
+def test_strategies_are_enabled_as_in_the_agent(run: Run, evicting: Path, options: tuple[str, ...]):
+    done = run("qos", "--replay", evicting, *options, "--output", "json")
+    assert [(action["kind"], action["subject"], action["item"])
+            for each in done.json["log"] for action in each["actions"]] == [("evict", "d/p", "BEMemoryEvict")]
+    explained = run("explain", "--qos", "n", "--replay", evicting, "--plugin", "memoryEvict", *options)
+    assert explained.exit == 0
+    assert "BEMemoryEvict" in explained.out
+
+
+def test_all_strategies_are_those_of_koordlets_gates(run: Run, evicting: Path):
+    done = run("qos", "--replay", evicting, "--enable", "*", "--all", "--output", "json")
+    assert {each["plugin"] for each in done.json["log"]} == {
+        "BECPUSuppress", "BatchResource", "CPUBurst", "CPUSetAllocator", "GroupIdentity", "RdtResctrl"}
+
+
 def test_a_gate_of_koordlet_without_effect_is_a_warning(run: Run, recording: Path, quota: Path):
     warning = ("warning: `--feature-gates`: koordlet's gate `AuditEvents` has no effect here: `agent --audit-log-dir` "
                "writes the audit log\n")
