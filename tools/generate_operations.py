@@ -239,6 +239,7 @@ from `engine/scheduler/observe/metric_table.py`, `engine/agent/metric_table.py` 
 | `/metrics` | the metrics below, in Prometheus' text format |
 | `/metrics/slis` | the results of health checks |
 | `/metrics/resources` | requests and limits of all pods, of a leading scheduler of a live cluster |
+| `/internal-metrics`, `/external-metrics` | the two halves of the metrics of a node agent, as of koordlet |
 | `/configz` | JSON: the configuration in use, under `componentconfig` |
 | `/status` | JSON: profiles, policies with their problems, the age of each kind, and whether this process leads |
 | `/waiting` | JSON, of a scheduler of a live cluster: the first 200 pods that wait, where and why; `?pod=KEY` for one |
@@ -258,7 +259,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: koord-policy-metrics-reader}
 rules:
-- nonResourceURLs: [/metrics, /metrics/slis, /metrics/resources]
+- nonResourceURLs: [/metrics, /metrics/slis, /metrics/resources, /internal-metrics, /external-metrics]
   verbs: [get]
 ```
 

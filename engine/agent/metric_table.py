@@ -146,9 +146,22 @@ REPORTS: Final = (
 )
 """The rows of what the agent reports, and of what is published about its node."""
 
+EXTERNAL: Final = (
+    POD_PSI, CONTAINER_PSI, LLC_OCCUPANCY, MEMORY_BANDWIDTH, PROD_RECLAIMABLE, ALLOCATABLE, CONTAINER_REQUESTS,
+    CONTAINER_LIMITS,
+)
+"""The rows of koordlet's /external-metrics, those of workloads; /internal-metrics has all others, and /metrics both."""
+
+
+def _named(specs: tuple[MetricSpec, ...]) -> str:
+    return ", ".join(f"`{spec.name}`" for spec in specs)
+
+
 NOTE: Final = (
     "koordlet's counters have names without `_total`, which a counter of the text format cannot have: their type is "
     "gauge here.\nA usage that was not measured within two intervals of its collector has no series, and pressures are "
     "those of 10 seconds\n(`avg10`).\n"
+    "\nkoordlet's two halves of /metrics are served too: /external-metrics has\n"
+    f"{_named(EXTERNAL[:3])},\n{_named(EXTERNAL[3:6])},\n{_named(EXTERNAL[6:])}; /internal-metrics has all others.\n"
 )
 """The remark of the page on these rows."""

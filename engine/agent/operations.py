@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
@@ -18,6 +19,8 @@ from koordpolicy.engine.serving.endpoints import OperationEndpoints
 from koordpolicy.engine.serving.health import Health, HealthCheck
 from koordpolicy.engine.serving.instruments import Histogram, Metric, MetricSpec, MetricsRegistry
 from koordpolicy.engine.serving.listeners import ListenerThread
+from koordpolicy.engine.serving.long_texts import in_blocks
+from koordpolicy.engine.serving.process_metrics import ProcessMetrics
 
 from . import metric_table as table
 from .audit import AuditPages, PageError
@@ -153,7 +156,7 @@ class AgentOperations:
         ready = HealthCheck("states", lambda: "" if agent.agent.ready else agent.faults())
         self._endpoints = OperationEndpoints(
             Health({"healthz": (alive,), "livez": (alive,), "readyz": (ready, HealthCheck("policies", problems))}),
-            registry, access=access)
+            registry, access=access, texts=halves(MetricsRegistry(registry, ProcessMetrics())))
         self._listener: ListenerThread | None = None
 
     @property
@@ -224,6 +227,17 @@ class AgentOperations:
             return web.json_response({"NextPageToken": page.token, "Events": events})
         headers = {_TOKEN: page.token} if page.token else {}
         return web.Response(text="".join(f"{line}\n" for line in page.lines), headers=headers)
+
+
+def halves(registry: MetricsRegistry) -> Mapping[str, Callable[[], Iterable[bytes]]]:
+    """Return koordlet's pages of metrics by path, in blocks: those of workloads, and all others."""
+    names = {spec.name for spec in table.EXTERNAL}
+
+    def page(*, external: bool) -> Iterable[bytes]:
+        return in_blocks(line for metric in registry.collect() if (metric.spec.name in names) is external
+                         for line in metric.lines())
+
+    return {"/internal-metrics": partial(page, external=False), "/external-metrics": partial(page, external=True)}
 
 
 def _container_id(pod: PodInfo, name: str) -> str:

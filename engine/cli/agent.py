@@ -119,8 +119,9 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
                                                  "`--authentication-kubeconfig` the rest is for those\nwhom the API "
                                                  "server permits it")
     group.add_argument("--http", metavar="[HOST:]PORT", type=_http,
-                       help=f"answer /healthz, /livez, /readyz, /metrics and /events there; koordlet's port is "
-                            f"{_HTTP_PORT} (default host: 127.0.0.1; without it the agent does not listen)")
+                       help="answer /healthz, /livez, /readyz, /metrics (also its halves, /internal-metrics and "
+                            f"/external-metrics) and /events there; koordlet's port is {_HTTP_PORT} (default host: "
+                            "127.0.0.1; without it the agent does not listen)")
     group.add_argument("--tls-cert", metavar="FILE",
                        help="serve https with this certificate (PEM), which is read again when the file changes")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from koordpolicy.engine.agent.audit import AuditEvent, AuditLog, AuditPages, AuditSettings
 from koordpolicy.engine.agent.counts import AgentCounts
 from koordpolicy.engine.agent.daemon import Conclusion
 from koordpolicy.engine.agent.metric_cache.cache import MetricCache
+from koordpolicy.engine.agent.metric_table import EXTERNAL
 from koordpolicy.engine.agent.operations import AgentOperations, DecisionMetrics
 from koordpolicy.engine.agent.prediction.predictor import Prediction
 from koordpolicy.engine.agent.qos_manager.documents import RoundReport
@@ -102,6 +104,24 @@ def test_metrics_are_koordlets_beside_our_own(served):
         'koord_policy_agent_rounds_total{plugin="Squeeze"} 1.0', "koord_policy_agent_ready 1.0",
         "koord_policy_agent_generation 7.0", "koord_policy_agent_pods_age_seconds 3.0",
     ]
+
+
+def test_koordlets_halves_of_the_metrics_are_those_of_workloads_and_all_others(served):
+    served.node.states.node = {"status": {"allocatable": {"kubernetes.io/batch-cpu": "1500"}}}
+
+    def lines(path: str) -> list[str]:
+        status, text, headers = get(f"{served.url}/{path}")
+        assert (status, headers["Content-Type"]) == (200, CONTENT_TYPE_LATEST)
+        volatile = {spec.name for spec in process_metrics.TABLE}
+        return sorted(line for line in text.splitlines() if line.split()[0] not in volatile)
+
+    external = lines("external-metrics")
+    assert [line for line in external if line[0] != "#"] == [
+        'koordlet_node_resource_allocatable{node="n",resource="kubernetes.io/batch-cpu",unit="integer"} 1500.0']
+    assert {line.split()[2] for line in external if line.startswith("# TYPE")} <= {spec.name for spec in EXTERNAL}
+    internal = lines("internal-metrics")
+    assert 'koord_policy_agent_rounds_total{plugin="Squeeze"} 1.0' in internal
+    assert sorted(external + internal) == lines("metrics")
 
 
 def test_usage_of_tiers_and_shared_cpus_have_koordlets_metrics(served):
