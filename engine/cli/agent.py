@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 EXAMPLES: Final = """\
 examples:
   koord-policy agent --node-name node-a --policies /etc/policies --dry-run
-  koord-policy agent --policies configmap:koordinator-system/qos --http 9316
+  koord-policy agent --policies configmap:koordinator-system/qos --http 9316   # needs list and watch of configmaps
   koord-policy agent --enable '*' --feature-gates BECPUEvict=true,BEMemoryEvict=true
   koord-policy agent --config qos.yaml --feature-gates BEMemoryEvict=true   # with arguments, as docs/agent.md has them
   koord-policy agent --policies policies/qos --pods-from api --for 60s --record metrics.jsonl
@@ -57,6 +57,7 @@ _LOOK_S: Final = 5.0
 """Seconds between looks at policies without a file event: on each of thousands of nodes a look costs its share."""
 _LOG: Final = logging.getLogger(__name__)
 _HTTP_PORT: Final = 9316
+_MOST_PORT: Final = 65535
 _RESCTRL: Final = "/sys/fs/resctrl"
 _BOTH_WRITE: Final = ("both would write the same files. Remove it from this node, try `--dry-run`, or name the "
                       "strategies that only this agent runs with `--own-strategies`")
@@ -95,7 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "/var/log/koordlet)")
     _add_serving(parser)
     _add_node(parser)
-    reloading.add_arguments(parser)
+    reloading.add_arguments(
+        parser, compile_timeout="default: 0",
+        state_dir=f"where the journal, the last states and the last good policies are stored (default: {STATE_DIR})")
     add_format_argument(parser.add_argument_group("log"))
     _add_prediction(parser)
     _add_extensions(parser)
@@ -284,6 +287,8 @@ def _settings(
     host, _, port = options.kubelet_address.rpartition(":")
     if not (host and port.isdigit()):
         host, port = options.kubelet_address, "0"
+    _check_port("--kubelet-address", options.kubelet_address, int(port))
+    _check_port("--kubelet-read-only-port", options.kubelet_read_only_port, options.kubelet_read_only_port)
     try:
         states = StatesSettings(options.node_name, options.pods_from, KubeletSettings(
             address=host, port=int(port), certificate_authority=options.kubelet_certificate_authority,
@@ -303,6 +308,11 @@ def _settings(
         agent=AgentSettings(dry_run=options.dry_run, restore_on_exit=not options.keep_on_exit, once=options.once,
                             extension_gates=extensions, options=options),
     )
+
+
+def _check_port(option: str, given: object, port: int) -> None:
+    if port > _MOST_PORT:
+        raise Stop(f"`{option} {given}`: a port is a number up to {_MOST_PORT}")
 
 
 def _reload_options(options: argparse.Namespace) -> argparse.Namespace:

@@ -32,13 +32,16 @@ OPTIONS: Final = ("state_dir", "invalid_at_start", "reload_unit", "max_error_rat
                   "status_lease", "registry_interval")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of reloading."""
+def add_arguments(
+    parser: argparse.ArgumentParser, *, state_dir: str = "where the last good policies are stored",
+    compile_timeout: str = "default: 10",
+) -> None:
+    """Declare the options of reloading; `state_dir` is the help of that option, `compile_timeout` the default's."""
     group = parser.add_argument_group(
         "reloading", "while the process serves, the paths of `--policies` are watched, and changes become active "
         "without a restart.\nSee docs/reload.md",
     )
-    group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are stored")
+    group.add_argument("--state-dir", metavar="DIR", type=Path, help=state_dir)
     group.add_argument("--invalid-at-start", choices=("refuse", "last-good"),
                        help="the action if the policies are invalid at start (default: refuse)")
     group.add_argument("--allow-empty", action="store_const", const=True,
@@ -58,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                             "first 100 calls")
     group.add_argument("--compile-timeout", metavar="SECONDS", type=_seconds,
                        help="how long a file of policies may take to be checked, in a process of its own; 0 compiles "
-                            "without that process (default: 10)")
+                            f"without that process ({compile_timeout})")
 
 
 def refuse_options(options: argparse.Namespace) -> None:

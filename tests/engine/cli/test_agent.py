@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from koordpolicy.builtin_plugins.qos import PLUGINS
 from koordpolicy.engine.agent.metrics_advisor.advisor import OPTIONAL, AdvisorSettings
 from koordpolicy.engine.agent.node_agent import NodeAgentSettings
 from koordpolicy.engine.agent.qos_manager.gates import GATES_WITHOUT_EFFECT
+from koordpolicy.engine.agent.qos_manager.manager import Manager
 from koordpolicy.engine.cli import agent as command
 from koordpolicy.engine.cli.exits import Stop
+from koordpolicy.engine.framework.registry import Registry
 
 from .conftest import Outcome, Run
 
@@ -85,6 +89,33 @@ def test_a_gate_that_nobody_has_is_refused(agent):
     assert agent("--feature-gates", "AuditEvent=true") == (None, Outcome(2, "", (
         "koord-policy: `--feature-gates`: there is no feature gate `AuditEvent`, and no document names it: "
         "did you mean `AuditEvents`?\n")))
+
+
+@pytest.mark.parametrize(("option", "value"), [
+    ("--kubelet-address", "1.2.3.4:99999"), ("--kubelet-address", "[::1]:65536"), ("--kubelet-read-only-port", "65536"),
+])
+def test_a_port_that_cannot_be_is_refused_with_its_option(agent, option: str, value: str):
+    assert agent(option, value) == (
+        None, Outcome(2, "", f"koord-policy: `{option} {value}`: a port is a number up to 65535\n"))
+
+
+def test_the_help_has_the_defaults_of_an_agent(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    text = run("agent", "--help").out
+    found = dict(re.findall(r"^ +(--state-dir|--compile-timeout) \S+\s+(.+)$", text, re.MULTILINE))
+    assert found == {
+        "--state-dir": "where the journal, the last states and the last good policies are stored (default: "
+                       "/var/run/koord-policy)",
+        "--compile-timeout": "how long a file of policies may take to be checked, in a process of its own; 0 compiles "
+                             "without that process (default: 0)"}
+    assert "without that process (default: 10)" in run("descheduler", "--help").out
+
+
+def test_a_strategy_that_is_not_the_agents_own_says_so():
+    manager = Manager(enable=frozenset({"BECPUSuppress", "CPUBurst"}), only=frozenset({"CPUBurst"}))
+    manager.use(Registry.of([each for each in PLUGINS if each.name in manager.enable], generation=1))
+    assert (manager.running.keys(), manager.idle) == (
+        {"CPUBurst"}, {"BECPUSuppress": "it is not named by `--own-strategies`"})
 
 
 @pytest.mark.parametrize(("own", "message"), [
