@@ -7,6 +7,7 @@ as wide as it needs to be.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shutil
@@ -88,14 +89,10 @@ def warn(text: str) -> None:
 def _console() -> Console:
     from rich.console import Console  # 40 ms that only commands with tables pay
 
-    class Piped(Console):
-        """Raises when the output is closed, as other writes do; rich would end the process with 1."""
-
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
     terminal = sys.stdout.isatty()
-    return Piped(highlight=False, markup=False, emoji=False, soft_wrap=False, width=None if terminal else _PIPE_WIDTH)
+    # It renders only: at a closed output rich would end the process with 1, and keep the text for its next output.
+    return Console(file=io.StringIO(), force_terminal=terminal, highlight=False, markup=False, emoji=False,
+                   soft_wrap=False, width=None if terminal else _PIPE_WIDTH)
 
 
 def heading(text: str) -> None:
@@ -103,8 +100,10 @@ def heading(text: str) -> None:
     from rich.text import Text
 
     write()
-    _console().print(Text(one_line(text), style="bold"), soft_wrap=True)
-    _console().file.flush()
+    console = _console()
+    with console.capture() as rendered:
+        console.print(Text(one_line(text), style="bold"), soft_wrap=True)
+    sys.stdout.write(rendered.get())
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
