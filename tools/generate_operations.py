@@ -252,7 +252,8 @@ applied), `shutdown`, `policies` (a source holds no policy). A standby is ready.
 Health is open to everybody. With `--tls-cert`, or `--authentication-kubeconfig` (for an extender this alone counts),
 metrics and configuration are for those whom the API server permits: a bearer token is sent to it in a TokenReview, a
 client certificate is verified by `--client-ca`, and a SubjectAccessReview says whether the user may `get` the path.
-Answers are cached for 10 s. A role for Prometheus:
+Answers are cached for 10 s. Options of this access (`--authorization-...`) are refused where neither is given: there
+everybody may read. A role for Prometheus:
 
 ```yaml
 apiVersion: rbac.authorization.k8s.io/v1

@@ -54,6 +54,16 @@ def protects(options: argparse.Namespace) -> bool:
     return options.tls_cert is not None or options.authentication_kubeconfig is not None
 
 
+def refuse_without_effect(options: argparse.Namespace) -> None:
+    """Raise `Stop` if one of the options is given to a server of a live cluster that does not authenticate its readers.
+
+    It would be ignored, and everybody could read what its user believes to be protected.
+    """
+    if not protects(options):
+        refuse_given(options, OPTIONS, "goes with `--tls-cert` or `--authentication-kubeconfig`: without them "
+                     "everybody may read metrics and configuration")
+
+
 def access_of(
     options: argparse.Namespace, connect: Callable[[], Connection] | None = None,
 ) -> DelegatedAccess | None:

@@ -56,6 +56,7 @@ class LiveServing:
         from koordpolicy.engine.client.kubeconfig import load_connection
 
         check_paths(options)
+        delegation.refuse_without_effect(options)
         self.connect: Callable[[], Connection] = partial(load_connection, options.cluster.partition(":")[2] or None)
         self._options = options
         self._tls, self._token = tls_of(options, certificates_optional=True), admin_token_of(options)

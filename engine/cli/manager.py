@@ -106,6 +106,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if kind != LIVE_CLUSTER:
         raise Stop("`--cluster` of a manager is a live one: `kube` or `kube:CONTEXT`")
     tls = _context(options)
+    delegation.refuse_without_effect(options)
     if options.webhook_bind is not None and tls is None:
         raise Stop("`--webhook-bind` needs `--tls-cert` and `--tls-key`, or `--webhook-certificates`: the API server "
                    "calls webhooks over https only")

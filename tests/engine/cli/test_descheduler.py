@@ -151,6 +151,8 @@ def test_of_a_dump_only_dry_cycles_are_offered(run: Run, hot: Path, tmp_path: Pa
     (("--config", "gone.yaml"), "there is no file `gone.yaml`"),
     (("--policies", "gone"), "there is no file or directory `gone`"),
     (("--tls-cert", "a"), "`--tls-cert` and `--tls-key` go together"),
+    (("--bind", "127.0.0.1:0", "--authorization-always-allow-paths", "/metrics"),
+     "`--authorization-always-allow-paths` goes with `--tls-cert` or `--authentication-kubeconfig`"),
     (("--max-staleness", "60s"), "`--max-staleness` must be 75s at least"),
     (("--shards", "9"), "`9` is not a whole number from 1 to 8"),
     (("--shards", "2", "--once"), "`--shards` goes without `--once`"),

@@ -44,6 +44,15 @@ def options(*words: str) -> argparse.Namespace:
     ((*LIVE, "--dry-run", "--bind", "127.0.0.1:80"),
      "`--bind` goes with `--extender`, or a live cluster without `--dry-run`"),
     ((*LIVE, "--tls-cert", "a.crt"), "`--tls-cert` and `--tls-key` go together"),
+    ((*LIVE, "--authorization-kubeconfig", "nope", "--bind", "127.0.0.1:0"),
+     ("`--authorization-kubeconfig` goes with `--tls-cert` or `--authentication-kubeconfig`: without them everybody "
+      "may read metrics and configuration")),
+    ((*LIVE, "--authorization-always-allow-paths", "/metrics"),
+     ("`--authorization-always-allow-paths` goes with `--tls-cert` or `--authentication-kubeconfig`: without them "
+      "everybody may read metrics and configuration")),
+    ((*LIVE, "--authorization-webhook-cache-authorized-ttl", "5s"),
+     ("`--authorization-webhook-cache-authorized-ttl` goes with `--tls-cert` or `--authentication-kubeconfig`: "
+      "without them everybody may read metrics and configuration")),
 ])
 def test_options_that_mean_nothing_are_refused(run: Run, words: tuple[str, ...], message: str):
     done = run("scheduler", *words)
