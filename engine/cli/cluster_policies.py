@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.reload.source_state import SourceState
 
 _CONFIGMAP: Final = "configmap:"
-_CRD: Final = "crd"
+CRD: Final = "crd"
 _LEASE: Final = "koord-policy-status"
 _LEASE_S: Final = (60.0, 40.0, 10.0)
 """Duration of the Lease, renew deadline and retry period: a status that comes a minute later does no harm."""
@@ -27,7 +27,7 @@ _LEASE_S: Final = (60.0, 40.0, 10.0)
 
 def in_cluster(path: str | Path) -> bool:
     """Return whether a value of `--policies` names policies in an API server; `./crd` is a file."""
-    return isinstance(path, str) and (path == _CRD or path.startswith(_CONFIGMAP))
+    return isinstance(path, str) and (path == CRD or path.startswith(_CONFIGMAP))
 
 
 def sources_of(paths: Iterable[str | Path]) -> dict[str, ApiSource]:

@@ -15,3 +15,11 @@ def seconds(text: str) -> float:
     if not found or len(text) > 12:
         raise argparse.ArgumentTypeError(f"`{text}` is not a time such as 60s or 5m")
     return float(found[1]) * _UNITS[found[2] or ""]
+
+
+def positive_seconds(text: str) -> float:
+    """Read an option's value that is a time above 0, such as 60s or 5m."""
+    found = seconds(text)
+    if found == 0:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a time above 0, such as 60s")
+    return found

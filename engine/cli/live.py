@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .client_options import LEASE_OPTIONS, LIMIT_OPTIONS, add_lease_arguments, add_limit_arguments, lease_of
 from .composition import DEFAULT_PROFILE, check_enabled, choice_of, need_file, report_idle
-from .durations import seconds
+from .durations import positive_seconds
 from .exits import Exit, Stop, refuse_given
 from .live_serving import LiveServing
 from .logs import start_server_logs
@@ -40,6 +40,7 @@ as a scheduler of a live cluster:
 """
 
 _GRACE_S: Final = 10.0
+_BIND_S: Final = 60.0
 _LEASE_NAME: Final = "koord-policy-scheduler"
 _LEASE_NAMESPACE: Final = "kube-system"
 OPTIONS: Final = ("scheduler_name", "leader_elect", *LEASE_OPTIONS, "bind_timeout", *LIMIT_OPTIONS, "console_url")
@@ -49,12 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a scheduler of a live cluster."""
     group = parser.add_argument_group(
         "live cluster", "without `--dry-run` the pods of a live cluster are bound until SIGTERM. See docs/live.md")
-    group.add_argument("--scheduler-name", metavar="NAME", action="append",
+    group.add_argument("--scheduler-name", metavar="NAME", action="append", type=_scheduler_name,
                        help="schedule the pods whose `spec.schedulerName` this is, with the default plugins and all "
                             "policies; may be repeated. With `--config` the profiles of the file say which (default: "
                             f"{DEFAULT_PROFILE}, which is also kube-scheduler's: do not let both run with one name)")
     add_lease_arguments(group, verb="schedule", name=_LEASE_NAME, namespace=_LEASE_NAMESPACE)
-    group.add_argument("--bind-timeout", metavar="TIME", type=seconds,
+    group.add_argument("--bind-timeout", metavar="TIME", type=positive_seconds,
                        help="how long the binding of a pod may take before the pod is tried again (default: 60s)")
     add_limit_arguments(group, qps=50, burst=100)
     add_console_url(group, "events about pods that find no node end with the address of the decision in this console")
@@ -176,7 +177,7 @@ def _settings(options: argparse.Namespace, registry: Registry) -> tuple[Mapping[
     from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
     from koordpolicy.engine.source import in_order, render
 
-    timeout = int((options.bind_timeout or 60.0) * 1e9)
+    timeout = int((_BIND_S if options.bind_timeout is None else options.bind_timeout) * 1e9)
     if options.config is None:
         enabled = tuple(map(choice_of, options.enable or ()))
         check_enabled((choice.name for choice in enabled), registry.of_framework(Framework.SCHEDULER))
@@ -213,6 +214,12 @@ def server_settings(options: argparse.Namespace, written: Mapping[str, Any] | No
                           links=options.console_url or ConsoleLinks(),
                           lease=lease_of(options, name=_LEASE_NAME, namespace=_LEASE_NAMESPACE,
                                          written=(written or {}).get("leaderElection")))
+
+
+def _scheduler_name(text: str) -> str:
+    if not text:  # no pod has it: the API server writes `default-scheduler` into a pod that names none
+        raise argparse.ArgumentTypeError(f"a scheduler's name is not empty: such as {DEFAULT_PROFILE}")
+    return text
 
 
 def _start_logs(options: argparse.Namespace, operations: Operations) -> None:

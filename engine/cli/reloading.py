@@ -71,9 +71,14 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 def check_paths(options: argparse.Namespace) -> None:
     """Raise `Stop` for a path of `--policies` that does not exist, unless the last good policies may replace it, and
-    for options of bundles without one.
+    for options of bundles, or of objects in a cluster, without one.
     """
     policy_sources.need_bundle(options.policies, policy_sources.bundle_options(options))
+    if cluster_policies.CRD not in options.policies:
+        refuse_given(options, ("status_lease",), "goes with `--policies crd`: only these objects have a status")
+    if not any(map(policy_sources.is_bundle, options.policies)):
+        refuse_given(options, ("registry_interval",), "goes with a bundle, and none is named: "
+                     f"`{policy_sources.BUNDLE}REGISTRY/REPOSITORY:TAG` is one")
     if options.invalid_at_start != "last-good":
         for path in options.policies:
             need_policies_path(path)

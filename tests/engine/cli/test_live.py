@@ -44,6 +44,12 @@ def options(*words: str) -> argparse.Namespace:
     ((*LIVE, "--dry-run", "--bind", "127.0.0.1:80"),
      "`--bind` goes with `--extender`, or a live cluster without `--dry-run`"),
     ((*LIVE, "--tls-cert", "a.crt"), "`--tls-cert` and `--tls-key` go together"),
+    ((*LIVE, "--policies", "configmap:a/b", "--status-lease", "a/b"),
+     "`--status-lease` goes with `--policies crd`: only these objects have a status"),
+    ((*LIVE, "--policies", "crd", "--registry-interval", "5"),
+     ("`--registry-interval` goes with a bundle, and none is named: `oci:REGISTRY/REPOSITORY:TAG` is one")),
+    (("--extender", "--enable", "NodeResourcesFit", "--status-lease", "a/b"),
+     "`--status-lease` goes with `--policies crd`: only these objects have a status"),
     ((*LIVE, "--authorization-kubeconfig", "nope", "--bind", "127.0.0.1:0"),
      ("`--authorization-kubeconfig` goes with `--tls-cert` or `--authentication-kubeconfig`: without them everybody "
       "may read metrics and configuration")),
@@ -57,6 +63,17 @@ def options(*words: str) -> argparse.Namespace:
 def test_options_that_mean_nothing_are_refused(run: Run, words: tuple[str, ...], message: str):
     done = run("scheduler", *words)
     assert (done.exit, done.err.strip()) == (2, f"koord-policy: {message}")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--bind-timeout", "0s"), "argument --bind-timeout: `0s` is not a time above 0, such as 60s"),
+    (("--bind-timeout", "soon"), "argument --bind-timeout: `soon` is not a time such as 60s or 5m"),
+    (("--scheduler-name", ""),
+     "argument --scheduler-name: a scheduler's name is not empty: such as default-scheduler"),
+])
+def test_values_that_no_scheduler_can_use_are_refused(run: Run, words: tuple[str, ...], message: str):
+    done = run("scheduler", *LIVE, *words)
+    assert (done.exit, done.err.strip().splitlines()[-1]) == (2, f"koord-policy scheduler: error: {message}")
 
 
 @pytest.mark.parametrize(("words", "message"), [
