@@ -243,7 +243,8 @@ class EventRecorder:
                     self._queue.appendleft((key, series))
                 raise
             except Exception:
-                _LOG.exception("an event about %s/%s is lost", key.regarding.namespace, key.regarding.name)
+                _LOG.exception("an event about %s/%s is lost", key.regarding.namespace, key.regarding.name,
+                               extra=key.regarding.log_fields)
                 with self._lock:
                     series.queued = False
                     self.view = replace(self.view, failed=self.view.failed + 1)
@@ -306,7 +307,7 @@ class EventRecorder:
             if error is not None:
                 if self._faults.is_due(str(error), key.regarding.name):
                     _LOG.warning("the event %s about %s/%s cannot be written: %s", key.reason, key.regarding.namespace,
-                                 key.regarding.name, error)
+                                 key.regarding.name, error, extra=key.regarding.log_fields)
                 if create:
                     if self._series.get(key) is series:
                         del self._series[key]

@@ -137,6 +137,11 @@ class ObjectReference:
         """Return the URL path of the object, or of its subresource."""
         return self.resource.path(self.namespace, self.name, subresource)
 
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The fields (`extra`) of a line of the log about the object: `pod`, its namespace and name, if it is one."""
+        return {"pod": f"{self.namespace}/{self.name}"} if self.resource.kind == "Pod" else {}
+
 
 def pod_reference(namespace: str, name: str, uid: str) -> ObjectReference:
     """Return the reference to a pod."""

@@ -217,7 +217,7 @@ class LiveClient:
             if not result.done:
                 raise WriteFailedError(result)
         except OSError as error:
-            _LOG.error("%s could not be preempted by %s: %s", pod.key, preemptor.key, error)
+            _LOG.error("%s could not be preempted by %s: %s", pod.key, preemptor.key, error, extra={"pod": pod.key})
             self._failed_preemptions.append(preemption)
             self._wake()
             return
@@ -269,7 +269,7 @@ class LiveClient:
             if result.status not in {WriteStatus.GONE, WriteStatus.REPLACED}:
                 need_done(result)
 
-        _LOG.info("%s is evicted: %s", pod.key, reason)
+        _LOG.info("%s is evicted: %s", pod.key, reason, extra={"pod": pod.key})
         self._do(reference, "evict", evict, "evicted")
 
     def delete(self, item: Mapping[str, Any]) -> None:
@@ -312,7 +312,8 @@ class LiveClient:
                 try:
                     await self._permitted(chain[0][1])
                 except OSError as error:
-                    _LOG.warning("%s %s was not %s: %s", key[0], "/".join(filter(None, key[1:])), verb, error)
+                    _LOG.warning("%s %s was not %s: %s", key[0], "/".join(filter(None, key[1:])), verb, error,
+                                 extra={"pod": "/".join(key[1:])} if key[0] == "Pod" else None)
                 chain.popleft()
         finally:
             del self._chains[key]

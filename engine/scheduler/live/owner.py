@@ -218,7 +218,8 @@ class LiveScheduler:
             try:
                 observer.observe(attempt)
             except Exception:  # a report or a metric is worth less than the pod
-                _LOG.exception("%s: the attempt was not reported", attempt.queued.pod.key)
+                _LOG.exception("%s: the attempt was not reported", attempt.queued.pod.key,
+                               extra={"pod": attempt.queued.pod.key})
 
     def _idle_s(self) -> float:
         """Return the seconds until there is something to do without a wake-up."""

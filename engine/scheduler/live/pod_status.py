@@ -91,7 +91,7 @@ class PodStatuses:
                     if not result.done and result.status not in {WriteStatus.GONE, WriteStatus.REPLACED} and (
                             self._faults.is_due(result.message, wanted.reference.name)):
                         _LOG.warning("the status of pod %s/%s was not written: %s", wanted.reference.namespace,
-                                     wanted.reference.name, result.message)
+                                     wanted.reference.name, result.message, extra=wanted.reference.log_fields)
         finally:
             del self._writing[uid]
 

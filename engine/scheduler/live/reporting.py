@@ -62,7 +62,7 @@ class AttemptReporter:
         # Without the rights to write conditions and events, nobody would see why pods are not bound.
         if failed and self._faults.is_due(message, pod.name):
             _LOG.warning("an attempt to schedule pod %s/%s failed, it is tried again: %s", pod.namespace, pod.name,
-                         message)
+                         message, extra={"pod": pod.key})
         link = self._links.pod(pod.key)
         self._record(pod, "Warning", "FailedScheduling", cut_note(message, f" See {link}") if link else message)
         condition = PodCondition(

@@ -48,7 +48,8 @@ class LostPods:
         self._seen = {key: self._seen.get(key, now) for key in lost}
         for key, since in tuple(self._seen.items()):
             if now - since >= LOST_S * _SECOND:
-                _LOG.error("%s has been in no queue for %d s: it is queued again", key[0], (now - since) // _SECOND)
+                _LOG.error("%s has been in no queue for %d s: it is queued again", key[0], (now - since) // _SECOND,
+                           extra={"pod": key[0]})
                 self.requeued += 1
                 del self._seen[key]
                 loop.enqueue(lost[key])
@@ -129,7 +130,8 @@ class UnconfirmedBindings:
 
     def _note(self, bound: _Bound, found: str) -> None:
         self.corrected += 1
-        _LOG.error("%s was bound to %s, but the API server says that it %s", bound.pod.key, bound.node, found)
+        _LOG.error("%s was bound to %s, but the API server says that it %s", bound.pod.key, bound.node, found,
+                   extra={"pod": bound.pod.key})
 
 
 def _is_settled(cluster: Cluster, bound: _Bound) -> bool:
