@@ -226,6 +226,20 @@ here: `go_*` of Go, `apiserver_*`, `aggregator_*`, `apiextensions_*`, `authentic
 `cardinality_enforcement_*` of its components. `process_network_receive_bytes_total` and
 `process_network_transmit_bytes_total` count the network of the whole container, which the kubelet measures.
 """
+_OF_KOORD: Final = (
+    ("reservation_status_phase", "the status of each Reservation"),
+    ("reservation_resource", "the status of each Reservation"),
+    ("reservation_selector_index_query_total", "there is no such index"),
+    ("reservation_selector_index_candidates", "there is no such index"),
+    ("elastic_quota_process_latency", "quotas are part of the plugin ElasticQuota's calls, which are measured"),
+    ("elastic_quota_hook_plugin_latency", "hooks are part of these calls, too"),
+    ("waiting_gang_group_number", "`/waiting` lists the pods that wait for their gang"),
+    ("gang_schedule_cycle_duration_seconds", "attempts are measured by pod"),
+    ("next_pod_delete_from_queue_latency", "not measured"),
+    ("job_preemption_duration_seconds", "preemptions are measured as the extension point `PostFilter`"),
+    ("secondary_device_not_well_planned", "not counted"),
+)
+"""The metrics that only koord-scheduler has, without `scheduler_`, and why they are absent or what says it instead."""
 _HEAD: Final = """\
 # Metrics and health
 
@@ -266,8 +280,9 @@ rules:
 
 Counters end with `_total` and count since the process started; times are seconds since the epoch, 0 for never.
 Metrics that begin with `scheduler_` are kube-scheduler's and koord-scheduler's, with their labels and buckets, so
-that their dashboards and alerts work. Plugins are measured in one of ten attempts. `deploy/monitoring` has a
-dashboard for Grafana and alerts for Prometheus; the last column names what reads a metric there.
+that their dashboards and alerts work, but for [those without series](#without-series). Plugins are measured in one of
+ten attempts. `deploy/monitoring` has a dashboard for Grafana and alerts for Prometheus; the last column names what
+reads a metric there.
 """
 
 
@@ -303,6 +318,9 @@ def page() -> str:
     parts.append("| metric | why |")
     parts.append("| --- | --- |")
     parts += [f"| `{spec.name}` | {spec.always_empty} |" for spec in table.EMPTY]
+    parts.append("\nThese metrics of koord-scheduler are not in the output at all.\n")
+    parts += ["| metric | why |", "| --- | --- |"]
+    parts += [f"| `scheduler_{name}` | {why} |" for name, why in _OF_KOORD]
     parts.append(f"\n{_LIBRARIES}".rstrip("\n"))
     return "\n".join(parts) + "\n"
 

@@ -28,7 +28,7 @@ from koordpolicy.engine.source import PolicyError
 
 from .connection import Connection
 from .lease_thread import LeaseThread
-from .resources import ApiResource
+from .resources import ApiResource, ObjectReference
 from .transport import ApiError, ConnectionFailed, Transport
 
 _LOG: Final = logging.getLogger(__name__)
@@ -176,6 +176,12 @@ class LeaderElector:
         """The own clock when the Lease was last seen to have changed."""
         self._release_due = False
         """True if the Lease may be this process's though it does not lead: a request that acquires it was cut off."""
+
+    @property
+    def lease(self) -> ObjectReference:
+        """The Lease, with its UID once it was read or written; for the loop, and thus for callbacks."""
+        uid = ((self._lease or {}).get("metadata") or {}).get("uid") or ""
+        return ObjectReference(LEASES, self.settings.namespace, self.settings.name, str(uid))
 
     def leads(self) -> bool:
         """Return True while this process holds the Lease and no other can have taken it over.
@@ -380,6 +386,11 @@ class LeaderElection:
     def state(self) -> Leadership:
         """The state of the election."""
         return self._elector.state
+
+    @property
+    def lease(self) -> ObjectReference:
+        """The Lease, for callbacks, see `LeaderElector.lease`."""
+        return self._elector.lease
 
     def leads(self) -> bool:
         """Return True while this process may work, see `LeaderElector.leads`."""

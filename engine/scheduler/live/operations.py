@@ -81,6 +81,7 @@ class Operations:
         lease = server.settings.lease
         if election is not None and lease is not None:
             yield table.LEADER.of(((lease.name,), int(election.state.leading)))
+            yield table.SLOW_PATHS.of(((lease.name,), election.state.slow_paths))
         yield table.LOST_PODS.value(view.lost_pods)
         yield table.CORRECTED_BINDINGS.value(view.corrected_bindings)
         yield table.OLDEST_UNSCHEDULED.value(view.oldest_unscheduled_s)

@@ -90,7 +90,9 @@ class LiveServer:
         self._more_reads = tuple(reads)
         lease = self.settings.lease
         self.election = None if lease is None else LeaderElection(
-            connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
+            connect, lease, user_agent=USER_AGENT, on_started=self._lead, on_stopped=self._leave)
+        self._holding = self.election
+        """The election that is to be stopped; None once it was."""
         transports = Transports.of(
             connect, USER_AGENT, rate=self.settings.qps, burst=self.settings.burst, observer=requests)
         self.recorder = EventRecorder(transports.events, buffer=_EVENTS)
@@ -145,12 +147,12 @@ class LiveServer:
         self._settle()  # lists are read without full collections
         try:
             ended = self.scheduler.run()
+            self._release()  # before the last events, as one of them is about the Lease
             if ended is Ended.STOPPED:
                 end_recording(self.io, self.recorder, recording)
             return ended
         finally:
-            if self.election is not None and not self.election.stop(_RELEASE_S):
-                _LOG.warning("the Lease was not released in time")
+            self._release()
             self.io.close(_CLOSE_S)
             if self._collections is not None:
                 self._collections.close()
@@ -163,6 +165,31 @@ class LiveServer:
         self._ready(self)
         if self.election is not None:
             self.election.start()
+
+    def _release(self) -> None:
+        election, self._holding = self._holding, None
+        if election is not None and not election.stop(_RELEASE_S):
+            _LOG.warning("the Lease was not released in time")
+
+    def _lead(self) -> None:
+        self._note_leadership("BecomeLeader", "became leader")
+        self._wake()
+
+    def _leave(self) -> None:
+        self._note_leadership("StopLeading", "stopped leading")
+        self._wake()
+
+    def _note_leadership(self, action: str, what: str) -> None:
+        """Record an event about the Lease, with client-go's reason and note; on the election's thread.
+
+        Each has an action of its own, as events that differ in their notes alone are one.
+        """
+        lease, election = self.settings.lease, self.election
+        assert lease is not None
+        assert election is not None
+        self.recorder.record(
+            election.lease, type="Normal", reason="LeaderElection", action=action,
+            controller=self._profiles[0].name, note=f"{lease.identity} {what}")
 
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up

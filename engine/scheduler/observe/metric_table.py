@@ -215,15 +215,19 @@ OLDEST_UNSCHEDULED: Final = MetricSpec(
     "koord_policy_oldest_unscheduled_pod_seconds", _G, "Age of the oldest pod in the queue, gated ones aside; 0 for "
     "none")
 WATCH_LAG: Final = MetricSpec(
-    "koord_policy_watch_lag_seconds", _H, "Time from the arrival of a change of the cluster to its application", (),
-    LAG_BUCKETS_S)
+    "koord_policy_watch_lag_seconds", _H, "Time from the arrival of a change of the cluster at this process to its "
+    "application", (), LAG_BUCKETS_S)
 CACHE_MISMATCH: Final = MetricSpec(
     "scheduler_cache_mismatch_total", _C, "Objects that the cluster's state lacked (missing), had in an old version "
-    "(outdated) or had beyond those of the API server (redundant), and that were corrected", ("kind", "found"))
+    "(outdated) or had beyond those of the API server (redundant), and that are read again or removed",
+    ("kind", "found"))
 FAULTY_OBJECTS: Final = MetricSpec(
     "koord_policy_faulty_objects", _G, "Objects whose last version could not be read or applied")
 LEADER: Final = MetricSpec(
     "leader_election_master_status", _G, "1 while this process is the leader", ("name",))
+SLOW_PATHS: Final = MetricSpec(
+    "leader_election_slowpath_total", _C, "Attempts to acquire or renew the Lease that had to read it first, as every "
+    "attempt of a standby does", ("name",))
 
 EXTENDER: Final = (
     DECISIONS, DECISION_SECONDS, REFUSALS, UNENFORCED_REFUSALS, EXPRESSION_ERRORS, UNKNOWN_NODES, CLUSTER_REFRESHES,
@@ -251,7 +255,7 @@ SCHEDULER: Final = (
 
 LIVE: Final = (
     READY, LOST_PODS, CORRECTED_BINDINGS, OLDEST_UNSCHEDULED, LAST_REFRESH, LAST_KIND_REFRESH, KIND_STALE, WATCH_LAG,
-    CACHE_MISMATCH, FAULTY_OBJECTS, LEADER, REQUESTS, REQUEST_SECONDS, LIMITER_SECONDS, REQUEST_RETRIES,
+    CACHE_MISMATCH, FAULTY_OBJECTS, LEADER, SLOW_PATHS, REQUESTS, REQUEST_SECONDS, LIMITER_SECONDS, REQUEST_RETRIES,
 )
 """The further rows of a scheduler of a live cluster."""
 

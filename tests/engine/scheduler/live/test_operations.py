@@ -104,6 +104,16 @@ def test_a_closed_scheduler_has_no_generation():
     assert made.generation is None  # the last lines of its log name the generation
 
 
+def test_the_metrics_of_the_election_are_those_of_client_go():
+    state = server(leadership=Leadership(leading=True, slow_paths=3))
+    feed = SimpleNamespace(views={}, mismatches={}, kinds={}, absent=set(), faulty=0)
+    state.feed = SimpleNamespace(view=feed, lags=[], lag_sum_s=0.0, oldest_view_age=lambda: 0.0)
+    found = {each.spec.name: list(each.series) for each in operations(state).collect()}
+    assert {name: series for name, series in found.items() if name.startswith("leader_election_")} == {
+        "leader_election_master_status": [(("the-lease",), 1)],
+        "leader_election_slowpath_total": [(("the-lease",), 3)]}
+
+
 def test_the_status_names_policies_kinds_and_who_leads():
     loop = SchedulingLoop(Cluster(), Live(Registry.of(builtins(), generation=1)), clock=lambda: 0)
     state = server(loop=loop, lost_pods=1, oldest_unscheduled_s=2.5)
