@@ -278,7 +278,8 @@ rules:
   verbs: [get]
 ```
 
-Counters end with `_total` and count since the process started; times are seconds since the epoch, 0 for never.
+Counters end with `_total`, but for koord-scheduler's `scheduler_scheduling_timeout`, and count since the process
+started; times are seconds since the epoch, 0 for never.
 Metrics that begin with `scheduler_` are kube-scheduler's and koord-scheduler's, with their labels and buckets, so
 that their dashboards and alerts work, but for [those without series](#without-series). Plugins are measured in one of
 ten attempts. `deploy/monitoring` has a dashboard for Grafana and alerts for Prometheus; the last column names what

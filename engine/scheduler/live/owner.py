@@ -6,10 +6,12 @@ of the I/O thread, plugins that block on workers, leader election on a thread of
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -27,6 +29,7 @@ from ..cycle.executor import WorkerExecutor
 from ..cycle.loop import Attempt, SchedulingLoop
 from ..cycle.schedule_one import Debug, Settings
 from ..observe.cycle_observer import CycleObserver
+from ..observe.monitor import Monitor
 from .announcements import Announcements
 from .client import LiveClient
 from .gates import GateReporter
@@ -43,6 +46,8 @@ _LONGEST_WAIT_S: Final = 1.0
 """Controllers and watchdogs run once a second, and a change of policies is noticed that late."""
 _VIEW_S: Final = 1
 _SETTLE_S: Final = 60
+_MONITOR_S: Final = 10.0
+"""Seconds between two looks for attempts that take long, as in koord-scheduler."""
 _COMPARE_S: Final = 300
 """Seconds between two comparisons of the cluster with what informers delivered."""
 MOST_BINDING: Final = 256
@@ -89,11 +94,15 @@ class LiveScheduler:
         debug: Debug | None = None, ready: Callable[[LiveScheduler], None] = lambda _: None,
         settle: Callable[[], None] = lambda: None, drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING,
         cycle_observers: Sequence[CycleObserver] = (), links: ConsoleLinks | None = None,
+        timer: Callable[[], float] = time.monotonic, monitor_s: float = _MONITOR_S,
     ) -> None:
         """`leads` returns whether this process may schedule now, `gave_up` whether it led and must end.
 
         `ready` is called once, when the first lists are applied and the plugins are made, in the deciding thread;
         `settle` then and once a minute, as most objects are long-lived. Events lead to the console by `links`.
+
+        Each `monitor_s` seconds attempts that take longer than 30 s by `timer` (monotonic, in seconds) are logged, and
+        counted by `count`.
         """
         self.view = LiveView()
         self.cluster = cluster
@@ -114,6 +123,10 @@ class LiveScheduler:
         self._drain_s = drain_s
         self._most_binding = most_binding
         self._cycle_observers = cycle_observers
+        self._timer = timer
+        self._monitor_s = monitor_s
+        self._monitoring: Future[object] | None = None
+        self._io = io
         self._executor = WorkerExecutor(wake=self.wake, io=io)
         self._observers: tuple[Observer, ...] = (
             AttemptReporter(client, self.reasons, links), *observers)
@@ -205,11 +218,19 @@ class LiveScheduler:
         return self._barrier.passed
 
     def _begin(self) -> None:
+        monitor = Monitor(self._timer, count=self._count)
+        self._monitoring = self._io.spawn(self._check_attempts(monitor), "the monitor of attempts")
         self.loop = SchedulingLoop(
             self.cluster, self._live, self._settings, clock=self._clock, client=self._client, count=self._count,
-            executor=self._executor, observe=self._observe, cycle_observers=self._cycle_observers)
+            monitor=monitor, executor=self._executor, observe=self._observe, cycle_observers=self._cycle_observers)
         self.loop.scheduler.debug = self._debug
         self._ready(self)
+
+    async def _check_attempts(self, monitor: Monitor) -> None:
+        """Report attempts that take long while they run; in the event loop, as the deciding thread is in them."""
+        while True:
+            await asyncio.sleep(self._monitor_s)
+            monitor.check()
 
     def _observe(self, attempt: Attempt) -> None:
         if attempt.verdict.node is not None:
@@ -299,6 +320,8 @@ class LiveScheduler:
                          len(scheduler.in_flight))
 
     def _close(self) -> None:
+        if self._monitoring is not None:
+            self._monitoring.cancel()
         if self.loop is not None:
             self.loop.close()
         else:

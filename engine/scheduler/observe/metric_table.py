@@ -162,8 +162,11 @@ PREEMPTION_ATTEMPTS: Final = MetricSpec(
 VOLUME_STAGE_ERRORS: Final = MetricSpec(
     "scheduler_volume_scheduling_stage_error_total", _C, "Attempts that failed in a stage of volume binding: predicate "
     "(the filter), assume, bind (the wait for the claims included)", ("operation",))
-BY_PLUGINS: Final = (VOLUME_STAGE_ERRORS,)
-"""The rows that built-in plugins count through their handle, by the row's name."""
+SCHEDULING_TIMEOUT: Final = MetricSpec(
+    "scheduler_scheduling_timeout", _C, "Decisions that took longer than 30 s, counted while they run",
+    ("profile",))
+BY_PLUGINS: Final = (VOLUME_STAGE_ERRORS, SCHEDULING_TIMEOUT)
+"""The rows that built-in plugins and the monitor of attempts count as plugins do, by the row's name."""
 
 _WRITTEN_ELSEWHERE: Final = "written in the scheduling thread and by binding cycles, without a separate dispatcher"
 _NO_BATCH: Final = "pods of one shape share cached results, without batches"

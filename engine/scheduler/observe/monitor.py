@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from koordpolicy.engine.framework.handle import Count
 
+from .metric_table import SCHEDULING_TIMEOUT
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -18,7 +20,7 @@ class Monitor:
     """The running attempts; `start` and `complete` are called by the deciding thread, `check` by any thread.
 
     `timer` returns seconds of a monotonic clock. An attempt that takes longer than `timeout` seconds is
-    logged and counted once, as `scheduling_timeout` under the profile's name (`schedulerName`).
+    logged and counted once, as koord-scheduler's `scheduler_scheduling_timeout` with the profile's name.
     """
 
     def __init__(self, timer: Callable[[], float], *, timeout: float = 30.0, count: Count | None = None) -> None:
@@ -57,11 +59,11 @@ class Monitor:
     def _report(self, overdue: dict[str, float]) -> None:
         for key, seconds in overdue.items():
             with self._lock:
-                if key in self._reported:
-                    continue
+                if key in self._reported or key not in self._begun:
+                    continue  # it may have ended meanwhile, and then its end was reported
                 self._reported.add(key)
-                profile = self._begun[key][1] if key in self._begun else ""
+                profile = self._begun[key][1]
             _LOG.warning("the decision about %s takes %.1f s, more than %.1f s", key, seconds, self._timeout,
                          extra={"pod": key})
             if self._count is not None:
-                self._count("scheduling_timeout", schedulerName=profile)
+                self._count(SCHEDULING_TIMEOUT.name, profile=profile)

@@ -20,6 +20,7 @@ from koordpolicy.engine.scheduler.cycle.measuring import measure
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.live.client import Preemption
 from koordpolicy.engine.scheduler.live.owner import LiveScheduler
+from koordpolicy.engine.scheduler.observe.counters import Counters
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.testing import node, pod
 
@@ -428,3 +429,29 @@ def test_a_dump_compares_the_cluster_and_logs_it(scene, caplog):
     made.until(lambda: made.feed.compared)
     made.until(lambda: "Dump of scheduling queue" in caplog.text)
     assert "default/b" in caplog.text
+
+
+def test_an_attempt_that_takes_long_is_logged_and_counted_while_it_runs(scene, caplog):
+    began, go_on, times, counters = threading.Event(), threading.Event(), {"now": 1000.0}, Counters()
+
+    class Slow:
+        def pre_filter(self, state, pod, snapshot):
+            if pod.name == "slow":
+                times["now"] += 31
+                began.set()
+                go_on.wait(60)
+
+    made = scene(plugin("Slow", Slow(), Point.PRE_FILTER), count=counters, timer=lambda: times["now"], monitor_s=0.01)
+    made.start(node("one"), waiting("slow"), waiting("z-fast"))
+    try:
+        assert began.wait(60)
+        made.until(counters.read)
+        assert made.client.bound == []
+    finally:
+        go_on.set()
+    made.until(lambda: len(made.client.bound) == 2)
+    assert counters.read() == {"scheduler_scheduling_timeout": {(("profile", NAME),): 1}}
+    assert [(record.getMessage(), record.pod) for record in caplog.records] == [
+        ("the decision about default/slow takes 31.0 s, more than 30.0 s", "default/slow")]
+    assert made.stop() is Ended.STOPPED
+    assert made.live._monitoring.cancelled()

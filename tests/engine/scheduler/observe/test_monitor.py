@@ -28,7 +28,7 @@ def test_an_attempt_that_hangs_is_told_once_while_it_hangs(watching, caplog):
     assert (monitor.check(), counted) == ({}, [])
     timer.now = 31
     assert (monitor.check(), monitor.check(), counted) == (
-        {"shop/p": 31}, {"shop/p": 31}, [("scheduling_timeout", {"schedulerName": "batch"})],
+        {"shop/p": 31}, {"shop/p": 31}, [("scheduler_scheduling_timeout", {"profile": "batch"})],
     )
     monitor.complete("shop/p")
     assert (monitor.check(), len(counted), caplog.messages) == (
@@ -42,7 +42,7 @@ def test_an_attempt_that_nobody_checked_is_told_when_it_ends(watching):
     timer.now = 40
     monitor.complete("shop/p")
     monitor.complete("shop/unknown")
-    assert counted == [("scheduling_timeout", {"schedulerName": ""})]
+    assert counted == [("scheduler_scheduling_timeout", {"profile": ""})]
 
 
 class Taken:

@@ -253,17 +253,20 @@ def test_an_event_has_the_name_that_kube_scheduler_gives_it():
 
 
 def test_what_a_built_in_plugin_counts_as_a_row_has_the_rows_name_and_its_labels():
-    counters, name = Counters(), "scheduler_volume_scheduling_stage_error_total"
-    assert [(each.spec.name, list(each.series)) for each in plugin_counters(counters, table.BY_PLUGINS)] == [(name, [])]
+    counters, name, slow = Counters(), "scheduler_volume_scheduling_stage_error_total", "scheduler_scheduling_timeout"
+    assert [(each.spec.name, list(each.series)) for each in plugin_counters(counters, table.BY_PLUGINS)] == [
+        (name, []), (slow, [])]
     counters(name, operation="bind")
+    counters(slow, profile="batch")
     counters(name, 2, operation="predicate")
     counters("mine")
     assert [(each.spec.name, sorted(each.series)) for each in plugin_counters(counters, table.BY_PLUGINS)] == [
-        (name, [(("bind",), 1), (("predicate",), 2)]), ("koord_policy_plugin_mine_total", [((), 1)])]
+        (name, [(("bind",), 1), (("predicate",), 2)]), (slow, [(("batch",), 1)]),
+        ("koord_policy_plugin_mine_total", [((), 1)])]
 
 
 def test_a_counter_with_other_labels_than_the_row_of_its_name_is_a_plugins_own():
     counters, name = Counters(), "scheduler_volume_scheduling_stage_error_total"
     counters(name, volume="disk")
     assert [(each.spec.name, list(each.series)) for each in plugin_counters(counters, table.BY_PLUGINS)] == [
-        (name, []), (f"koord_policy_plugin_{name}", [(("disk",), 1)])]
+        (name, []), ("scheduler_scheduling_timeout", []), (f"koord_policy_plugin_{name}", [(("disk",), 1)])]
