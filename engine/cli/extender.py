@@ -154,6 +154,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         ending = Ending(stop, grace)
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, ending)
+        loop.add_signal_handler(signal.SIGUSR2, server.request_dump)
         beating = asyncio.create_task(_beat(grace))
         try:
             await server.run(host, port, stop, bound=_say_bound, ready=_say_ready)

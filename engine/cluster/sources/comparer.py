@@ -80,10 +80,10 @@ def describe(found: Iterable[Difference]) -> str:
     return "; ".join(parts)
 
 
-def dump(cluster: Cluster, queued: Iterable[str]) -> Iterator[str]:
+def dump(cluster: Cluster, queued: Iterable[str] | None) -> Iterator[str]:
     """Yield lines about each node with its pods, and the pods in the queue, as kube-scheduler logs them on SIGUSR2.
 
-    `queued` are the keys of the pods in the queue.
+    `queued` are the keys of the pods in the queue; None without a queue.
     """
     yield "Dump of cached NodeInfo"
     for row in cluster.rows:
@@ -95,6 +95,8 @@ def dump(cluster: Cluster, queued: Iterable[str]) -> Iterator[str]:
             shown = cluster.object("Pod", pod.key)
             assumed = shown is None or not (shown.get("spec") or {}).get("nodeName")
             yield f"  {pod.key} (uid {pod.uid}){', assumed' if assumed else ''}"
+    if queued is None:
+        return
     yield "Dump of scheduling queue"
     for key in queued:
         yield f"  {key}"

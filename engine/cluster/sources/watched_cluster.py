@@ -102,6 +102,12 @@ class WatchedCluster:
         """Apply changes for about `budget` seconds; return whether there are more."""
         return self._feed.apply(self.cluster, budget)
 
+    def compare(self) -> None:
+        """Compare the cluster with what the API server delivered, once that is applied; differences are logged and
+        healed.
+        """
+        self._feed.compare()
+
     def cover(self, reads: Iterable[Read], timeout: float = _COVER_S, *, active: Iterable[Read] = ()) -> None:
         """Watch what these and the `active` ones read, and return when it is applied.
 

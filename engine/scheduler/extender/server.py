@@ -21,6 +21,7 @@ from aiohttp import web
 
 from koordpolicy.engine.cluster.kinds import Lack, describe
 from koordpolicy.engine.cluster.sources.changes import KindView
+from koordpolicy.engine.cluster.sources.comparer import dump
 from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.reload.admin import AdminToken
@@ -82,6 +83,8 @@ _MOST_WAITING: Final = 32
 _BINDINGS_AT_ONCE: Final = 8
 _LACKS_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 60.0
+_COMPARE_SECONDS: Final = 300.0
+"""The time between two comparisons of a watched cluster with what the API server delivered, as of a live scheduler."""
 
 
 class Server:
@@ -134,6 +137,7 @@ class Server:
         self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
         self.metrics.watchdog, self.metrics.binder = self._watchdog, self._binder
         alive = HealthCheck("decisions", self._lost)
+        self._dumping: set[asyncio.Task[None]] = set()
         self._operations = OperationEndpoints(
             Health({
                 "healthz": [alive], "livez": [alive],
@@ -149,6 +153,28 @@ class Server:
         """The generation of the active policies; None until they are loaded."""
         loaded = self._loaded
         return None if loaded is None else loaded.extender.scheduler.profiles[0].generation
+
+    def request_dump(self) -> None:
+        """Compare a watched cluster with what the API server delivered, and log nodes and pods; in the event loop."""
+        dumping = asyncio.get_running_loop().create_task(self._log_dump())
+        self._dumping.add(dumping)
+        dumping.add_done_callback(self._dumping.discard)
+
+    async def _log_dump(self) -> None:
+        loaded = self._loaded
+        if loaded is None:
+            _LOG.info("policies and cluster are not loaded yet: there is nothing to compare")
+            return
+        try:
+            if loaded.watched is not None:
+                loaded.watched.compare()
+            lines = await self._in_turn_to_the_end(
+                "listing nodes and pods", lambda: list(dump(loaded.extender.cluster, None)))
+        except Exception as error:  # calls are answered whatever an operator wants to know
+            _LOG.warning("nodes and pods cannot be listed now: %s", error)
+            return
+        for line in lines:
+            _LOG.info("%s", line)
 
     async def run(
         self, host: str, port: int, stop: asyncio.Event, *, bound: Callable[[str], None] = lambda _: None,
@@ -189,7 +215,7 @@ class Server:
                 await stop.wait()
             finally:
                 self._loaded = self.metrics.loaded = None
-                for task in tasks:
+                for task in (*tasks, *self._dumping):
                     await _ended(task)
                 if loaded is not None:
                     await self._close(loaded)
@@ -353,8 +379,11 @@ class Server:
                 loop.call_soon_threadsafe(arrived.set)
 
         watched.listen(wake)
-        settled, views = -math.inf, watched.views
+        settled, compared, views = -math.inf, loop.time(), watched.views
         while True:
+            if loop.time() - compared >= _COMPARE_SECONDS:
+                watched.compare()
+                compared = loop.time()
             if loop.time() - settled >= _SETTLE_SECONDS:
                 await self._settle()
                 settled = loop.time()

@@ -102,6 +102,33 @@ def test_the_command_says_where_it_listens_and_ends_on_a_signal(policies, dump, 
     assert err == "INFO koordpolicy.engine.reload.reloader: generation 1 is active: 1 policy (small-enough)\n"
 
 
+def test_sigusr2_logs_nodes_and_ends_nothing(policies, dump):
+    command = [
+        sys.executable, "-m", "koordpolicy", "scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies",
+        str(policies), "--cluster", str(dump),
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": ""},
+    ) as process:
+        try:
+            for _ in range(2):
+                process.stdout.readline()
+            process.send_signal(signal.SIGUSR2)
+            lines = []
+            while not lines or not lines[-1].startswith("INFO koordpolicy.engine.scheduler.extender.server: Node"):
+                lines.append(process.stderr.readline())
+                assert lines[-1]
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        except BaseException:
+            process.kill()
+            raise
+    assert process.returncode == 0
+    assert [line.partition(",")[0] for line in lines[1:]] == [
+        "INFO koordpolicy.engine.scheduler.extender.server: Dump of cached NodeInfo\n",
+        "INFO koordpolicy.engine.scheduler.extender.server: Node name: eight"]
+
+
 def test_an_address_that_is_taken_is_told(run, policies):
     with serving("--policies", policies) as client:
         port = urlsplit(client.url).port

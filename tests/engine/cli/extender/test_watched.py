@@ -10,6 +10,7 @@ from dataclasses import replace
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender
 from koordpolicy.engine.cluster.sources.changes import KindView
+from koordpolicy.engine.scheduler.extender import server as extender_server
 from koordpolicy.engine.scheduler.extender.server import Server
 
 from ..conftest import node
@@ -21,7 +22,7 @@ class Watched:
 
     def __init__(self, cluster, kinds):
         self.cluster, self.views, self.lag_s = cluster, {kind: KindView(time.time()) for kind in kinds}, 0.0
-        self.changes, self.broken = deque(), False
+        self.changes, self.broken, self.compared = deque(), False, 0
         self.wake = lambda: None
 
     def change(self, *objects, delete=()):
@@ -50,6 +51,9 @@ class Watched:
             else:
                 self.cluster.upsert(each)
         return bool(self.changes)
+
+    def compare(self):
+        self.compared += 1
 
     def heard_ago(self, _kind):
         return 0.0
@@ -88,6 +92,41 @@ def test_a_cluster_that_is_watched_is_followed_between_decisions(policies, dump)
         assert client("POST", "/filter", question("new"))[1]["NodeNames"] == ["new"]
         watched.broken = False
         client.until(lambda status: status["cluster"]["nodes"] == 1)
+
+
+def test_a_watched_cluster_is_compared_periodically(policies, dump, monkeypatch):
+    monkeypatch.setattr(extender_server, "_COMPARE_SECONDS", 0.0)
+    load, made = watching(policies, dump, "Node", "Pod")
+    with running(Server(load)) as client:
+        client.until(lambda _: made[0].compared > 1 or made[0].wake())
+
+
+def test_on_request_a_watched_cluster_is_compared_and_logged(policies, dump, caplog):
+    caplog.set_level(logging.INFO)
+    load, made = watching(policies, dump, "Node", "Pod")
+
+    def loading():
+        loaded = load()
+        listen = made[0].listen
+
+        def asking(wake):  # called in the event loop, as a signal handler is
+            listen(wake)
+            server.request_dump()
+
+        made[0].listen = asking
+        return loaded
+
+    server = Server(loading)
+    with running(server) as client:
+        lines = []
+        while not lines:
+            client.until(lambda _: True)
+            lines = [record.getMessage() for record in caplog.records if record.name.endswith("extender.server")]
+        names = made[0].cluster.names
+    assert (made[0].compared, lines[0]) == (1, "Dump of cached NodeInfo")
+    assert [line.partition(",")[0] for line in lines if line.startswith("Node name: ")] == [
+        f"Node name: {name}" for name in names]
+    assert "Dump of scheduling queue" not in lines
 
 
 def test_a_kind_that_cannot_be_watched_any_more_stops_no_other(policies, dump):

@@ -59,6 +59,19 @@ def test_the_cluster_has_all_objects_when_it_has_started_and_then_each_change():
         watched.close()
 
 
+def test_a_comparison_heals_what_differs(caplog: pytest.LogCaptureFixture):
+    with ObjectServer() as server:
+        server.put(node("one"))
+        server.put(node("two"))
+        watched = WatchedCluster(server.connection, Cluster(), [])
+        watched.start()
+        watched.cluster.delete("Node", "one")
+        watched.compare()
+        applied_until(watched, lambda: watched.cluster.names == ["one", "two"])
+        watched.close()
+    assert caplog.messages == ["Cache mismatch: missing Nodes one"]
+
+
 def test_a_start_without_an_api_server_says_why():
     watched = WatchedCluster(Connection("http://127.0.0.1:1"), Cluster(), [])
     with pytest.raises(PolicyError) as refused:
