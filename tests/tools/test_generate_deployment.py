@@ -124,7 +124,7 @@ def test_selectors_accounts_ports_and_probes_fit_together(folder, name):
     pod, labels = deployment["spec"]["template"]["spec"], deployment["spec"]["template"]["metadata"]["labels"]
     (container,) = pod["containers"]
     for kind in ("Service", "PodDisruptionBudget"):
-        selector = one(folder, kind)["spec"]["selector"]
+        selector = one(folder, kind, name)["spec"]["selector"]
         assert selector.get("matchLabels", selector).items() <= labels.items(), kind
     assert pod["serviceAccountName"] == one(folder, "ServiceAccount")["metadata"]["name"] == name
     assert [subject["name"] for subject in one(folder, "ClusterRoleBinding")["subjects"]] == [name]
@@ -137,9 +137,19 @@ def test_selectors_accounts_ports_and_probes_fit_together(folder, name):
         assert container[probe]["httpGet"]["port"] in ports
     assert (container["readinessProbe"]["httpGet"]["path"], container["livenessProbe"]["httpGet"]["path"]) == (
         "/readyz", "/livez")
-    assert {each["targetPort"] for each in one(folder, "Service")["spec"]["ports"]} <= ports.keys()
+    assert {each["targetPort"] for each in one(folder, "Service", name)["spec"]["ports"]} <= ports.keys()
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_each_replica_of_the_extender_has_an_address_by_a_service_that_prometheus_does_not_read():
+    service, labels = one("extender", "Service", "koord-policy-headless"), one("extender", "Deployment")["spec"]
+    assert service["spec"] == {
+        "clusterIP": "None", "publishNotReadyAddresses": True,
+        "selector": labels["template"]["metadata"]["labels"],
+        "ports": [{"name": "https", "port": 8443, "targetPort": "https"}]}
+    read = one("monitoring", "ServiceMonitor", "koord-policy")["spec"]["selector"]["matchLabels"]
+    assert not read.items() <= service["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize("folder", ["scheduler", "extender", "manager"])
