@@ -136,7 +136,9 @@ def _interval(text: str) -> int:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
-    if (options.trace is None) == (options.recorded is None):
+    if options.trace is not None and options.recorded is not None:
+        raise Stop("`--trace` and `--recorded` exclude each other: give one")
+    if options.trace is None and options.recorded is None:
         raise Stop("replay what? name a trace with `--trace`, or a flight recording with `--recorded`")
     if options.recorded is not None:
         from . import recorded_replay  # a trace does without it

@@ -77,7 +77,8 @@ def test_a_policy_that_reads_what_was_not_recorded_is_refused(run: Run, dump: Pa
 
 def test_exactly_one_of_trace_and_recording_is_replayed(run: Run, recording: Path):
     message = ("koord-policy: replay what? name a trace with `--trace`, or a flight recording with `--recorded`\n")
-    assert (run("replay").err, run("replay", "--trace", "x", "--recorded", recording).err) == (message, message)
+    assert (run("replay").err, run("replay", "--trace", "x", "--recorded", recording).err) == (
+        message, "koord-policy: `--trace` and `--recorded` exclude each other: give one\n")
     done = run("replay", "--recorded", recording, "--stretch", "2")
     assert (done.exit, done.err) == (2, "koord-policy: `--stretch` goes with `--trace`\n")
     done = run("replay", "--trace", "examples/08-replay-a-trace", "--config", "x")
