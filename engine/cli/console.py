@@ -60,7 +60,7 @@ _OF_CLUSTERS: Final = ("profile", "config", "enable", "kubernetes")
 ADDRESS: Final = "127.0.0.1:8890"
 _SECONDS: Final = 5.0
 _JOB_SECONDS: Final = 300.0
-_OF_CALLS: Final = ("token_file", "ca", "cert", "key")
+_OF_CALLS: Final = ("token_file", "ca", "server_name", "cert", "key")
 _GRACE_S: Final = 5.0
 _CHANGE_SECONDS: Final = 70.0
 """A server answers within 60 s, and has changed nothing, or says that it is not sure."""

@@ -35,6 +35,9 @@ def add_endpoints(
                         help="holds the token that the server was given as `--admin-token-file`" if changes else
                         "holds a token that may read /status, of a server that authenticates its readers")
     parser.add_argument("--ca", metavar="FILE", help="trust servers with a certificate of this authority")
+    parser.add_argument("--server-name", metavar="NAME",
+                        help="the name for which the servers' certificates are (default: the host of each URL, which "
+                             "after dns+https is an address)")
     parser.add_argument("--cert", metavar="FILE", help="the certificate to show (PEM)")
     parser.add_argument("--key", metavar="FILE", help="its private key")
 
@@ -74,7 +77,7 @@ def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
     context = None
     if options.ca is not None or options.cert is not None:
         context = _context_of(options)
-    return Caller(token, context, seconds)
+    return Caller(token, context, seconds, server_name=options.server_name or "")
 
 
 def _context_of(options: argparse.Namespace) -> ssl.SSLContext:

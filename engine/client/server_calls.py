@@ -61,6 +61,8 @@ class Caller:
     context: ssl.SSLContext | None = None
     seconds: float = 10.0
     largest: int = LARGEST
+    server_name: str = ""
+    """The name for which certificates of servers must be; empty for the host of each URL."""
 
     def ask(self, endpoint: str, path: str, body: object = None) -> EndpointAnswer:
         """Call one server: with a body by POST, else by GET. Never raises for failures of the server or the network."""
@@ -106,9 +108,11 @@ class Caller:
 
         url = urlsplit(endpoint)
         assert url.hostname is not None
+        named = self.server_name if url.scheme == "https" else ""
         connection = (
             http.client.HTTPSConnection(url.hostname, url.port, timeout=self.seconds, context=self.context)
-            if url.scheme == "https" else http.client.HTTPConnection(url.hostname, url.port, timeout=self.seconds))
+            if url.scheme == "https" and not named
+            else http.client.HTTPConnection(url.hostname, url.port, timeout=self.seconds))
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -117,6 +121,9 @@ class Caller:
         timer: threading.Timer | None = None
         try:
             connection.connect()
+            if named:
+                context = self.context or ssl.create_default_context()
+                connection.sock = context.wrap_socket(connection.sock, server_hostname=named)
             # The timeout of a socket is that of each read: one byte a second would hold the request for ever.
             timer = threading.Timer(max(0.0, until - time.monotonic()), _cut, (connection.sock,))
             timer.daemon = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 
 import pytest
+import trustme
 from aiohttp import web
 
 from koordpolicy.engine.cli.status import describe
@@ -328,3 +329,18 @@ def test_servers_are_asked_over_tls_with_a_certificate_of_ones_own(run, policies
         done = run(*words, "--ca", authority)
         assert (done.exit, "cannot be reached: " in done.out) == (6, True)
     assert run(*words, "--ca", policies / "policy.yaml").exit == 2
+
+
+def test_the_certificate_of_a_server_that_is_called_by_address_is_for_its_name(run, policies, dump, tmp_path):
+    authority, name = trustme.CA(), "koord-policy.koordinator-system.svc"
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert(name).private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    context.check_hostname = False
+    options = ("--tls-cert", tmp_path / "server.pem", "--tls-key", tmp_path / "server.pem")
+    with serving("--policies", policies, "--cluster", dump, *options, context=context) as client:
+        words = ("status", "--endpoints", f"dns+{client.url}", "--ca", tmp_path / "ca.pem")
+        found = [run(*words, *more) for more in ((), ("--server-name", name), ("--server-name", f"x{name}"))]
+    assert [(done.exit, "generation 1, hash" in done.out) for done in found] == [(6, False), (0, True), (6, False)]
+    assert "certificate verify failed: ip address mismatch" in found[0].out
+    assert "certificate verify failed: hostname mismatch" in found[2].out
