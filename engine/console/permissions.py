@@ -7,12 +7,12 @@ from typing import Final
 from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.documents.objects import PLURALS
 from koordpolicy.engine.documents.specs import GROUP
-from koordpolicy.engine.scheduler.live.permissions import FOLLOWER
+from koordpolicy.engine.scheduler.live.permissions import EXTENDER
 
 from .rights import READING, Right
 
 CONSOLE: Final = (
-    *FOLLOWER,
+    *EXTENDER,
     *(Permission(GROUP, plural, ("list", "watch"), "`--policies crd`") for plural in PLURALS.values()),
 )
 """Of the console itself, cluster-wide. It changes servers by their own token, and nothing in the cluster."""

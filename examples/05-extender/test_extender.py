@@ -29,8 +29,9 @@ def documents(path):
     return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
 
 
-def deployed(kind):
-    (found,) = (each for each in documents(DEPLOY / "extender.yaml") if each["kind"] == kind)
+def deployed(kind, name="koord-policy"):
+    (found,) = (each for each in documents(DEPLOY / "extender.yaml")
+                if (each["kind"], each["metadata"]["name"]) == (kind, name))
     return found
 
 

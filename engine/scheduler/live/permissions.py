@@ -12,7 +12,7 @@ from koordpolicy.engine.client.permissions import REVIEWS, Permission, lease, ru
 from koordpolicy.engine.client.resources import BY_KIND, RESOURCES
 from koordpolicy.engine.framework.registry import Plugin
 
-__all__ = ["BINDING", "EXTENDER", "FOLLOWER", "REVIEWS", "SCHEDULER", "Permission", "lease", "of_plugins", "rules"]
+__all__ = ["BINDING", "EXTENDER", "REVIEWS", "SCHEDULER", "Permission", "lease", "of_plugins", "rules"]
 
 _READS: Final = tuple(
     Permission(each.group, each.plural, ("list", "watch"), "the state of the cluster") for each in RESOURCES)
@@ -42,10 +42,7 @@ SCHEDULER: Final = (
 )
 """Of the scheduler of a live cluster, cluster-wide."""
 
-FOLLOWER: Final = (*_READS, *REVIEWS)
-"""Of a server that follows the cluster, cluster-wide."""
-
-EXTENDER: Final = (*FOLLOWER, Permission("", "pods", ("get",), "pods that comparisons find missing or outdated"))
+EXTENDER: Final = (*_READS, *REVIEWS)
 """Of the extender, cluster-wide."""
 
 BINDING: Final = (Permission("", "pods/binding", ("create",), "`--bind-pods`"),)

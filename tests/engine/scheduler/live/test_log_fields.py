@@ -35,12 +35,18 @@ LIVE = "koordpolicy.engine.scheduler.live"
 class Refusing:
     """A transport whose API server refuses all."""
 
+    def lift_limit(self):
+        pass
+
     async def request(self, *_, **__):
         raise ApiError(403, Status(message="not allowed"))
 
 
 class Broken:
     """A transport with a fault of its own."""
+
+    def lift_limit(self):
+        pass
 
     async def request(self, *_, **__):
         raise KeyError("field")
