@@ -30,7 +30,7 @@ def find_koordlet(proc: Path = Path("/proc"), socket: str = SOCKET, port: int = 
         for line in (proc / "net" / "unix").read_text("utf-8", "replace").splitlines():
             if line.endswith(f" {socket}"):
                 return f"somebody listens on koordlet's socket {socket}"
-    if port_is_taken(port, proc):
+    if port and port_is_taken(port, proc):
         return f"somebody listens on koordlet's port {port}, a koordlet or another agent"
     return ""
 

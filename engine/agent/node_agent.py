@@ -70,7 +70,7 @@ JOURNAL: Final = "journal.jsonl"
 _LOCK: Final = "agent.lock"
 _LOOK_S: Final = 10.0
 """Seconds between two looks for a kubelet that has not started, as koordlet's."""
-_GUARD_S: Final = 30.0
+_GUARD_S: Final = 60.0
 """Seconds between two looks for a koordlet: each one reads the command lines of all processes."""
 _LONGEST_WAIT_S: Final = 10.0
 """Seconds after which the watcher of control groups sees that the agent has ended, if none appears before."""

@@ -85,10 +85,12 @@ class DecisionMetrics:
         """Take the limits that a round has set: of the best-effort tier, and of containers."""
         if not conclusion.enforced:
             return
+        failed = {write.file for each in conclusion.results for write in each.writes if write.failed}
         for each in conclusion.report.adjustments:
             if each.kind == "suppressCPU":
                 for file, text in each.writes:
-                    self._suppressed(file, text, recovers=each.recovers)
+                    if file not in failed:
+                        self._suppressed(file, text, recovers=each.recovers)
         scaled = [(file, text) for each in conclusion.report.adjustments for file, text in each.writes
                   if file.count("/") == 3 and file.endswith((_BURST, _QUOTA))]
         if not scaled:

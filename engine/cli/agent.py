@@ -233,6 +233,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     from koordpolicy.engine.agent.qos_manager.lives import check_extension_gates, plugins_at
     from koordpolicy.engine.agent.qos_manager.manager import Manager
     from koordpolicy.engine.client.kubeconfig import load_connection
+    from koordpolicy.engine.framework.qos import UNSUPPORTED
 
     gates = dict(read_gates(options.feature_gates))
     extensions = dict(_read_extensions(options.qos_extension_plugins))
@@ -259,10 +260,15 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
 
     def count(conclusion: Conclusion, _: object) -> None:
         # A reload in the middle of a pass counts its rounds for the new generation.
-        reloader.observe(policies.live.registry.generation, 1, 1 if conclusion.report.errors else 0)
+        registry = policies.live.registry
+        documents = {plugin.name for plugin in registry.of_framework(Framework.QOS) if plugin.source}
+        if conclusion.plugin in documents or not documents:  # errors of strategies in Python say nothing of policies
+            failed = any(each.reason != UNSUPPORTED for each in conclusion.report.errors)
+            reloader.observe(registry.generation, 1, int(failed and bool(documents)))
 
     agent = NodeAgent(lambda: load_connection(context_of(options.cluster)), policies.live, settings,
-                      observers=[*observed.observers, count], on_attempt=observed.on_attempt, metric=observed.metric,
+                      observers=[*observed.observers, *([] if options.max_error_rate is None else [count])],
+                      on_attempt=observed.on_attempt, metric=observed.metric,
                       counts=observed.counts, recorder=observed.recorder(lambda: agent.host),
                       requests=observed.requests, kubelet_requests=observed.kubelet_requests)
     loaded = _Loaded(agent, lambda: policies.live.registry)

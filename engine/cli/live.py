@@ -161,7 +161,8 @@ def _load(
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     server = LiveServer(serving.connect, policies.live, settings, server=server_settings(options, written),
                         count=operations.counters, debug=debug, ready=ready, requests=operations.requests,
-                        observers=[_FailingExpressions(reloader)], cycle_observers=observed.observers,
+                        observers=[] if options.max_error_rate is None else [_FailingExpressions(reloader)],
+                        cycle_observers=observed.observers,
                         reads=recorded_reads(options, registry),
                         collections=collections)
     reloader.stage_with(server.stage)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.descheduler.live.loop import CycleReport
     from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations
     from koordpolicy.engine.descheduler.live.server import DeschedulerServer, DeschedulerSettings
-    from koordpolicy.engine.framework.registry import Registry
+    from koordpolicy.engine.framework.registry import Live, Registry
     from koordpolicy.engine.reload.followed_file import FollowedFile
     from koordpolicy.engine.reload.reloader import Reloader
     from koordpolicy.engine.reload.vet import Vetter
@@ -129,13 +129,17 @@ class _Loaded:
 class _FailingExpressions:
     """Counts the decisions of a generation, for `--max-error-rate`; in the descheduler's thread."""
 
-    def __init__(self, reloader: Reloader) -> None:
+    def __init__(self, reloader: Reloader, live: Live) -> None:
         self._reloader = reloader
+        self._live = live
 
     def observe(self, report: CycleReport) -> None:
-        """Count the decisions of a cycle, and those whose rule failed; a cycle without any is one."""
+        """Count the decisions of a cycle, at least one, and those in which a rule of a document failed."""
+        from koordpolicy.engine.framework.points import Framework
+
         result = report.result
-        failed = len(result.failures)
+        documents = {plugin.name for plugin in self._live.registry.of_framework(Framework.DESCHEDULER) if plugin.source}
+        failed = sum(bool(each.rule) and not each.audited and each.plugin in documents for each in result.failures)
         if not report.stale:
             self._reloader.observe(result.generation, max(len(result.outcomes) + failed, 1), failed)
 
@@ -179,7 +183,8 @@ def _load(
     reloader = policies.begin(policies.discovered.plugins, lambda _: None)
     server = DeschedulerServer(
         connect, policies.live, configuration, settings=_settings(options, configuration()),
-        requests=operations.requests, observers=[operations, _FailingExpressions(reloader)],
+        requests=operations.requests, observers=[operations, *(
+            [] if options.max_error_rate is None else [_FailingExpressions(reloader, policies.live)])],
         on_attempt=[operations.attempted],
         ready=lambda made: _say_ready(made, policies.live.registry), collections=collections,
         scheduler=scheduler_of_pods(options.scheduler_config, policies.live))

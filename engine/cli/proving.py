@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
 
 _CONFIG_MAP: Final = "configmap:"
+_NOT_FOUND: Final = 404
 
 
 @contextmanager
@@ -154,9 +155,12 @@ async def _memory_of_config_map(context: str | None, namespace: str, name: str) 
         async with Transport(load_connection(context), user_agent="koord-policy/descheduler") as transport:
             content = json.loads(await transport.request("GET", path))
     except (ApiError, ConnectionFailed) as error:
+        if isinstance(error, ApiError) and error.code == _NOT_FOUND:
+            return UselessEvictionMemory()  # a descheduler has not written it yet
         raise Stop(f"the ConfigMap `{namespace}/{name}` of `--memory` cannot be read: {error}") from None
     text = (content.get("data") or {}).get(KEY)
-    return UselessEvictionMemory() if text is None else decoded(text.encode(), f"the ConfigMap `{namespace}/{name}`")
+    return UselessEvictionMemory() if text is None else decoded(
+        text.encode("utf-8", "surrogatepass"), f"the ConfigMap `{namespace}/{name}`")
 
 
 def _read(path: Path) -> UselessEvictionMemory:

@@ -151,6 +151,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         if getattr(options, name) is None:
             setattr(options, name, value)
     need_trace(options)
+    assert options.trace is not None
     check_page(options.report)
     live = live_of(options.policies, builtins, access=access_of(options))
     recording = traces.load_recording(options.trace, options.nodes)

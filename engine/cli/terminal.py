@@ -91,7 +91,7 @@ def _console() -> Console:
 
     terminal = sys.stdout.isatty()
     # It renders only: at a closed output rich would end the process with 1, and keep the text for its next output.
-    return Console(file=io.StringIO(), force_terminal=terminal, highlight=False, markup=False, emoji=False,
+    return Console(file=io.StringIO(), force_terminal=terminal or None, highlight=False, markup=False, emoji=False,
                    soft_wrap=False, width=None if terminal else _PIPE_WIDTH)
 
 

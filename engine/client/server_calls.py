@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 LARGEST: Final = 64 * 1024 * 1024
 """The default of the size of an answer, in bytes."""
 _CHUNK: Final = 256 * 1024
-_NO_SERVER: Final = "what answers there is no koord-policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,8 @@ class Caller:
     largest: int = LARGEST
     server_name: str = ""
     """The name for which certificates of servers must be; empty for the host of each URL."""
+    what: str = "koord-policy"
+    """What the servers are, for messages."""
 
     def ask(self, endpoint: str, path: str, body: object = None) -> EndpointAnswer:
         """Call one server: with a body by POST, else by GET. Never raises for failures of the server or the network."""
@@ -70,11 +71,13 @@ class Caller:
             response = self._respond(endpoint, path, body)
             if response.code == 404 and "json" not in response.type:
                 return EndpointAnswer(endpoint, 404, error=f"it has no {path}")
-            data = dict(json.loads(response.body))
         except _NoAnswer as error:
             return EndpointAnswer(endpoint, error=str(error))
+        try:
+            data = dict(json.loads(response.body))
         except (ValueError, TypeError, RecursionError):
-            return EndpointAnswer(endpoint, error=_NO_SERVER)
+            code = "" if response.code == 200 else f": it answered {response.code}"
+            return EndpointAnswer(endpoint, error=f"{self._no_server}{code}")
         return EndpointAnswer(endpoint, response.code, data,
                               self._refused(response.code, data, changes=body is not None))
 
@@ -95,6 +98,10 @@ class Caller:
         with ThreadPoolExecutor(min(32, len(endpoints))) as pool:
             return list(pool.map(lambda endpoint: self.ask(endpoint, path, body), endpoints))
 
+    @property
+    def _no_server(self) -> str:
+        return f"what answers there is no {self.what}"
+
     def _refused(self, code: int, data: dict[str, Any], *, changes: bool) -> str:
         """Return why a server refused; empty if it did not."""
         if code == 401:
@@ -112,7 +119,7 @@ class Caller:
         connection = (
             http.client.HTTPSConnection(url.hostname, url.port, timeout=self.seconds, context=self.context)
             if url.scheme == "https" and not named
-            else http.client.HTTPConnection(url.hostname, url.port, timeout=self.seconds))
+            else http.client.HTTPConnection(url.hostname, url.port or (443 if named else 80), timeout=self.seconds))
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -138,7 +145,7 @@ class Caller:
             raise _NoAnswer(late if time.monotonic() >= until else
                             f"cannot be reached: {(fault.strerror or str(fault)).lower()}") from None
         except http.client.HTTPException:
-            raise _NoAnswer(late if time.monotonic() >= until else _NO_SERVER) from None
+            raise _NoAnswer(late if time.monotonic() >= until else self._no_server) from None
         finally:
             if timer is not None:
                 timer.cancel()

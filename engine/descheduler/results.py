@@ -167,6 +167,8 @@ class DeschedulerFailure:
     message: str
     rule: str = ""
     subject: str = ""
+    audited: bool = False
+    """True for a veto that is not enforced, which is no failure."""
 
     def to_json(self) -> dict[str, object]:
         """Return the failure as plain data; fields that do not apply are omitted."""
@@ -340,4 +342,5 @@ class CycleRecord:
     def audit(self, profile: str, plugin: str, pod: str, refusal: Refusal) -> None:
         """Record a veto that is not enforced, as its document only warns or audits."""
         # Not a failure, but the only list of the result that is not about the calling plugin's candidates.
-        self.failures.append(DeschedulerFailure(profile, plugin, f"would stay: {refusal.message}", refusal.rule, pod))
+        self.failures.append(DeschedulerFailure(
+            profile, plugin, f"would stay: {refusal.message}", refusal.rule, pod, audited=True))

@@ -8,7 +8,7 @@ mutated.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -130,7 +130,7 @@ def mutate(
     fates: list[Fate] = []
     used: set[Survivor] = set()
     for number, mutant in enumerate(mutants, start=1):
-        fate = _fate(mutant, cases[mutant.original])
+        fate = _fate(mutant, of_document[mutant.original], cases[mutant.original])
         if fate is not None and not fate.killed_by:
             for suite in of_document[mutant.original]:
                 for each in suite.spec.survivors:
@@ -145,23 +145,29 @@ def mutate(
     return MutationOutcome(tuple(fates), stale)
 
 
-def _fate(mutant: Mutant, cases: list[tuple[Suite, Case]]) -> Fate | None:
+def _fate(mutant: Mutant, suites: Iterable[Suite], cases: list[tuple[Suite, Case]]) -> Fate | None:
     """Return a case that kills a mutant; None for a mutant that is not a valid policy.
 
     That case moves to the front of `cases`: it probably kills the next mutant too, which is often one of the same
     expression.
     """
     mutated: dict[Document, Suite] = {}
-    for number, (suite, case) in enumerate(cases):
+
+    def over(suite: Suite) -> Suite:
         if suite.document not in mutated:
-            documents = [mutant.document if each is mutant.original else each for each in suite.documents]
-            try:
-                mutated[suite.document] = suite.over(documents)
-            except PolicyError:
-                return None
-        if not run_case(mutated[suite.document], case).passed:
-            cases.insert(0, cases.pop(number))
-            return Fate(mutant, f"{suite.name}/{case.name}")
+            mutated[suite.document] = suite.over(
+                [mutant.document if each is mutant.original else each for each in suite.documents])
+        return mutated[suite.document]
+
+    try:
+        for number, (suite, case) in enumerate(cases):
+            if not run_case(over(suite), case).passed:
+                cases.insert(0, cases.pop(number))
+                return Fate(mutant, f"{suite.name}/{case.name}")
+        for suite in suites:  # those without cases that run are compiled too
+            over(suite)
+    except PolicyError:
+        return None
     return Fate(mutant)
 
 

@@ -5,23 +5,24 @@ https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+from koordpolicy.engine.client.server_calls import Caller
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT_S: Final = 10.0
 _LARGEST: Final = 16 * 1024 * 1024
 """The largest answer in bytes: about 100,000 samples."""
 _INSTANCE: Final = "instance"
 """The label of a sample with the name of its node."""
+_UNAUTHORIZED: Final = 401
 
 
 class _Sample(msgspec.Struct):
@@ -31,7 +32,7 @@ class _Sample(msgspec.Struct):
 
 class _Data(msgspec.Struct, rename="camel"):
     result_type: str = ""
-    result: msgspec.Raw = msgspec.Raw(b"[]")
+    result: list[Any] = []
 
 
 class _Answer(msgspec.Struct):
@@ -40,24 +41,13 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirections: they would get the token."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-_OPENER: Final = urllib.request.build_opener(_NoRedirects)
-_ANSWER: Final = msgspec.json.Decoder(_Answer)
-_SAMPLES: Final = msgspec.json.Decoder(list[_Sample])
-
-
 @dataclass(frozen=True, slots=True)
 class PrometheusServer:
     """A server, which is called with a query.
 
     The bearer token is read from `token_file` for each query, as mounted Secrets are renewed; without a file it is that
-    of the pod's service account, if there is one and the connection is encrypted.
+    of the pod's service account, if there is one and the connection is encrypted. Certificates are verified by the
+    authorities of the system and of the cluster.
     """
 
     url: str
@@ -67,66 +57,70 @@ class PrometheusServer:
         """Return the samples of an instant query by their label `instance`.
 
         Raises:
-            ValueError: there is no answer within 10 s, or one that is no vector with that label.
+            ValueError: there is no whole answer within 10 s, or one that is no vector with that label.
         """
-        request = urllib.request.Request(  # noqa: S310 - its scheme is checked where arguments are
-            f"{self.url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}", headers=self._headers())
         try:
-            with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
-                body = answer.read(_LARGEST + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                body = error.read(_LARGEST)
-            raise ValueError(f"{self._failed}: {error.code} {error.reason}{_explained(body)}") from None
-        except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            raise ValueError(f"{self._failed}: {reason or type(reason).__name__}") from None
-        if len(body) > _LARGEST:
-            raise ValueError(f"{self._failed}: its answer is larger than {_LARGEST:,} bytes")
-        try:
-            return _samples(body)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{self._failed}: {error}") from None
+            return _samples(self._answer(query))
+        except ValueError as error:
+            raise ValueError(f"error getting node usage: the query of {self.url} failed: {error}") from None
+
+    def _answer(self, query: str) -> Mapping[str, Any]:
+        caller = Caller(self._token(), self._context(), _TIMEOUT_S, _LARGEST, what="Prometheus")
+        answer = caller.ask(self.url, f"/api/v1/query?{urlencode({'query': query})}")
+        if answer.error:
+            raise ValueError("it wants another token" if answer.code == _UNAUTHORIZED else answer.error)
+        return answer.data
 
     @property
-    def _failed(self) -> str:
-        return f"error getting node usage: the query of {self.url} failed"
+    def _is_encrypted(self) -> bool:
+        return urlsplit(self.url).scheme == "https"
 
-    def _headers(self) -> dict[str, str]:
-        if not self.token_file and not (urlsplit(self.url).scheme == "https" and SERVICE_ACCOUNT.is_file()):
-            return {}
+    def _token(self) -> str:
+        own = SERVICE_ACCOUNT / "token"
+        if not self.token_file and not (self._is_encrypted and own.is_file()):
+            return ""
         try:
-            token = Path(self.token_file or SERVICE_ACCOUNT).read_text(encoding="ascii").strip()
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{self._failed}: its token cannot be read: {error}") from None
-        return {"Authorization": f"Bearer {token}"}
+            token = Path(self.token_file or own).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it has other characters than ASCII"
+            raise ValueError(f"its token cannot be read: {reason}") from None
+        # A line break in a header would be an error that shows the token.
+        if not token or not token.isprintable():
+            raise ValueError("its token file holds no token")
+        return token
+
+    def _context(self) -> ssl.SSLContext | None:
+        if not self._is_encrypted:
+            return None
+        context, authority = ssl.create_default_context(), SERVICE_ACCOUNT / "ca.crt"
+        if authority.is_file():
+            try:
+                context.load_verify_locations(authority)
+            except (OSError, ssl.SSLError) as error:
+                raise ValueError(f"the cluster's authority cannot be read: {error}") from None
+        return context
 
 
-def _samples(body: bytes) -> Mapping[str, float]:
+def _samples(content: Mapping[str, Any]) -> Mapping[str, float]:
     """Return the samples of an answer; raise `ValueError` if it is no vector of nodes."""
-    answer = _ANSWER.decode(body)
+    answer = msgspec.convert(content, _Answer)
     if answer.status != "success":
         raise ValueError(answer.error or "its answer is no success")
     if answer.data.result_type != "vector":
         raise ValueError(f'expected query results to be of type "vector", got "{answer.data.result_type}" instead')
-    found = {each.metric.get(_INSTANCE, ""): float(each.value[1]) for each in _SAMPLES.decode(answer.data.result)}
+    samples = msgspec.convert(answer.data.result, list[_Sample])
+    found = {each.metric.get(_INSTANCE, ""): float(each.value[1]) for each in samples}
     if "" in found:
         raise ValueError("the collected metrics sample is missing 'instance' key")
     return found
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text is the URL of an HTTP server."""
+    """Return whether a text is the URL of an HTTP server, without a user, a query and a fragment."""
     try:
         parts = urlsplit(text)
+        _ = parts.port  # raises `ValueError` for one that is none
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
-def _explained(body: bytes) -> str:
-    try:
-        error = _ANSWER.decode(body).error
-    except (ValueError, RecursionError):
-        return ""
-    return f": {error}" if error else ""
+    return (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+            and not parts.query and not parts.fragment and text.isprintable() and " " not in text)

@@ -18,7 +18,8 @@ from .signatures import SYMBOLS
 
 _OF_NO_NULL: Final = FOLDED - {"type", "dyn"}
 _NOT_IN_RE2: Final = {
-    "error parsing regexp: invalid perl operator: (?": "RE2 has no look-ahead or look-behind: test a second pattern",
+    **dict.fromkeys((f"error parsing regexp: invalid perl operator: {each}" for each in ("(?=", "(?!", "(?<")),
+                    "RE2 has no look-ahead or look-behind: test a second pattern"),
     "error parsing regexp: invalid escape sequence: \\1": "RE2 has no references to groups",
     "error parsing regexp: bad repetition operator": "RE2 has no possessive repetition, and needs none",
 }

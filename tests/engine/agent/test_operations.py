@@ -20,6 +20,7 @@ from koordpolicy.engine.agent.operations import AgentOperations, DecisionMetrics
 from koordpolicy.engine.agent.prediction.predictor import Prediction
 from koordpolicy.engine.agent.qos_manager.documents import RoundReport
 from koordpolicy.engine.agent.qos_manager.evictor import AttemptOutcome, EvictionAttempt
+from koordpolicy.engine.agent.resource_executor.results import AdjustmentResult, FileWriteResult, FileWriteStatus
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.serving import process_metrics
@@ -189,13 +190,16 @@ def test_limits_and_evictions_have_koordlets_metrics():
 def test_the_limit_of_best_effort_pods_is_that_of_the_file_which_limits_them_now():
     metrics = DecisionMetrics("n", AgentCounts())
 
-    def limit(*writes: tuple[str, str], recovers: bool = False):
-        report = RoundReport((Adjustment("suppressCPU", "n", "", writes=writes, recovers=recovers),))
-        metrics.concluded(Conclusion(0, "n", "P", report, True), SimpleNamespace(pods=()))
+    def limit(*writes: tuple[str, str], recovers: bool = False, status: FileWriteStatus = FileWriteStatus.WRITTEN):
+        adjustment = Adjustment("suppressCPU", "n", "", writes=writes, recovers=recovers)
+        results = tuple(FileWriteResult(file, text, status) for file, text in writes)
+        metrics.concluded(Conclusion(0, "n", "P", RoundReport((adjustment,)), True, (
+            AdjustmentResult(adjustment, results),)), SimpleNamespace(pods=()))
         return {labels[1]: amount for metric in metrics.collect() for labels, amount in metric.series}
 
     quota, cpus = "besteffort/cpu.cfs_quota_us", "besteffort/cpuset.cpus"
     assert limit((quota, "415000")) == {"cfsQuota": 4.15}
+    assert limit((quota, "5000"), status=FileWriteStatus.FAILED) == {"cfsQuota": 4.15}
     assert limit((quota, "-1"), recovers=True) == {}
     assert limit((cpus, "0-2,8"), ("besteffort/podU/cpuset.cpus", "0")) == {"cpuset": 4}
     assert limit((quota, "200000")) == {"cpuset": 4, "cfsQuota": 2}

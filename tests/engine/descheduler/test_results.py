@@ -127,7 +127,8 @@ def test_a_filter_that_only_warns_is_called_for_each_pod_and_stops_none():
     made, record = evictor(refusing, Enforcement.WARN)
     assert [made.filter(each) for each in PODS] == [None] * 3
     assert refusing.calls[-3:] == ["x", "y", "z"]
-    assert ([each.subject for each in record.failures], record.decisions.outcomes) == (["d/x", "d/y", "d/z"], ())
+    assert ([(each.subject, each.audited) for each in record.failures], record.decisions.outcomes) == (
+        [("d/x", True), ("d/y", True), ("d/z", True)], ())
 
 
 def test_a_filter_that_fails_on_a_template_fails_on_each_of_its_pods():

@@ -88,6 +88,15 @@ def test_cases_at_the_boundary_notice_every_mutant(load):
     assert (found.survivors, found.stale) == ((), ())
 
 
+def test_a_mutant_that_is_no_valid_policy_counts_for_nothing_though_no_case_runs(load):
+    spans = SMALL.replace("requests.cpu < params.limit", "\"duration('1s') > duration('0s')\"")
+    cases = "- {name: bad, expectInvalid: {document: 'kind: x', problems: [unknown]}}\n"
+    found = mutate(load(cases, head=HEAD, policies=spans).suites)
+    assert {fate.mutant.change for fate in found.survivors if "duration" not in fate.mutant.change} == {
+        "`1000` to `999`", "`1000` to `1001`", "`>` to `>=`"}
+    assert not any("~" in fate.mutant.change for fate in found.fates)
+
+
 def test_mutants_that_no_case_notices_are_listed_with_their_place(load):
     found = outcome(load, "- {name: far below, pod: {cpu: 1m}, filter: pass}\n")
     assert [(fate.mutant.at, fate.mutant.change, fate.mutant.span.place[1:]) for fate in found.survivors] == [
