@@ -63,7 +63,7 @@ class Caller:
     server_name: str = ""
     """The name for which certificates of servers must be; empty for the host of each URL."""
     what: str = "koord-policy"
-    """What the servers are, for messages."""
+    """The kind of the servers, for messages."""
 
     def ask(self, endpoint: str, path: str, body: object = None) -> EndpointAnswer:
         """Call one server: with a body by POST, else by GET. Never raises for failures of the server or the network."""

@@ -1,4 +1,4 @@
-"""What live processes count for `--max-error-rate`: failing expressions of documents, and nothing else."""
+"""The counts of live processes for `--max-error-rate`: failing expressions of documents, and nothing else."""
 
 from __future__ import annotations
 
