@@ -97,9 +97,9 @@ class SeriesTable:
                 present = {name: value for name, value in zip(names, values, strict=True)
                            if value == value}  # noqa: PLR0124 - not NaN
                 self._set(row, present)
-                self._order = [self._columns.get(name, -1) for name in names]
-                if -1 not in self._order:
-                    self._names, self._in_order = names, self._order == list(range(self._width))
+                order = [self._columns.get(name, -1) for name in names]
+                if -1 not in order:
+                    self._names, self._order, self._in_order = names, order, order == list(range(self._width))
                 return
             first = row * self._width
             if self._in_order:

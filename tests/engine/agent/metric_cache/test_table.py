@@ -155,6 +155,15 @@ def test_readers_in_other_threads_see_whole_rows():
     assert wrong == []
 
 
+def test_names_without_a_column_change_nothing_for_the_names_before_them():
+    table, before = SeriesTable(10), ("b", "a")
+    table.append_row(0, ("a", "b"), [1.0, 2.0])
+    table.append_row(1, before, [2.0, 1.0])
+    table.append_row(2, ("c", "a"), [math.nan, 10.0])  # c has no value, and so no column
+    table.append_row(3, before, [4.0, 3.0])
+    assert [table.statistic(name, "last", 0, 3) for name in before] == [4.0, 3.0]
+
+
 @given(st.lists(st.tuples(
     st.sampled_from(["forget", "a", "ab", "ba", "abc", "cab", ""]), st.lists(st.one_of(st.none(), st.floats(0, 1e9)),
                                                                          min_size=3, max_size=3)), max_size=60))
