@@ -161,7 +161,7 @@ def test_names_without_a_column_change_nothing_for_the_names_before_them():
     table.append_row(1, before, [2.0, 1.0])
     table.append_row(2, ("c", "a"), [math.nan, 10.0])  # c has no value, and so no column
     table.append_row(3, before, [4.0, 3.0])
-    assert [table.statistic(name, "last", 0, 3) for name in before] == [4.0, 3.0]
+    assert [table.statistic(name, "last", 3, 3) for name in before] == [4.0, 3.0]
 
 
 @given(st.lists(st.tuples(
