@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from koordpolicy.engine.client import resources
 from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
@@ -20,6 +21,16 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 # `--hypothesis-profile explore` comes after this and wins.
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the examples of property tests not depend on the tests before them, unless `make fuzz` explores.
+
+    hypothesis draws numbers and texts that are in the modules which were imported so far.
+    """
+    if not config.getoption("--hypothesis-profile"):
+        nothing = providers._local_constants
+        providers._get_local_constants = lambda: nothing
 
 
 @pytest.fixture(scope="session", autouse=True)
