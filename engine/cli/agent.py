@@ -261,7 +261,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     def count(conclusion: Conclusion, _: object) -> None:
         # A reload in the middle of a pass counts its rounds for the new generation.
         registry = policies.live.registry
-        documents = {plugin.name for plugin in registry.of_framework(Framework.QOS) if plugin.source}
+        documents = registry.documents_of(Framework.QOS)
         if conclusion.plugin in documents or not documents:  # errors of strategies in Python say nothing of policies
             failed = any(each.reason != UNSUPPORTED for each in conclusion.report.errors)
             reloader.observe(registry.generation, 1, int(failed and bool(documents)))

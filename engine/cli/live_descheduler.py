@@ -87,7 +87,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("`--shards` goes without `--once`: a single cycle is run by one process")
     if options.shards is not None and options.leader_elect is False:
         raise Stop(_SHARDS_ELECT)
-    _memory_of(options.memory)
+    _memory_of(options.memory)  # before policies are compiled and anything is logged
     serving = LiveServing(options)
     operations = DeschedulerOperations(access=serving.access())
     start_server_logs(options.log_format, lambda: operations.generation)
@@ -138,7 +138,7 @@ class _FailingExpressions:
         from koordpolicy.engine.framework.points import Framework
 
         result = report.result
-        documents = {plugin.name for plugin in self._live.registry.of_framework(Framework.DESCHEDULER) if plugin.source}
+        documents = self._live.registry.documents_of(Framework.DESCHEDULER)
         failed = sum(bool(each.rule) and not each.audited and each.plugin in documents for each in result.failures)
         if not report.stale:
             self._reloader.observe(result.generation, max(len(result.outcomes) + failed, 1), failed)

@@ -81,7 +81,8 @@ def _profile(profile: Mapping[str, Any], node: YamlNode | None, policy: Mapping[
     enabled = {name: tuple(of.get("enabled") or ()) for name, of in points.items()}
     filters = (*enabled["filter"], *(name for name in enabled["preevictionfilter"] if name not in enabled["filter"]))
     configs = {each["name"]: each.get("args") or {} for each in profile.get("pluginConfig") or ()}
-    configs = {name: _with_server(args, _prometheus_url(policy)) for name, args in configs.items()}
+    url = _prometheus_url(policy)
+    configs = {name: _with_server(args, url) for name, args in configs.items()}
     configs[EVICTOR] = _with_threshold(configs.get(EVICTOR) or {})
     return DeschedulerProfileSpec(
         profile.get("name") or DEFAULT_NAME, deschedule=enabled["deschedule"], balance=enabled["balance"],

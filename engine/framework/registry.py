@@ -127,6 +127,10 @@ class Registry:
         found = (plugin for (f, _), plugin in self.plugins.items() if f is framework)
         return tuple(sorted(found, key=lambda p: (p.order, p.name)))
 
+    def documents_of(self, framework: Framework) -> frozenset[str]:
+        """Return the names of a framework's plugins that are documents."""
+        return frozenset(name for (of, name), plugin in self.plugins.items() if of is framework and plugin.source)
+
 
 def _declared_kinds(plugins: Iterable[Plugin]) -> Iterator[Problem]:
     """Declare the resources of plugins' kinds; yield a problem for each kind that is declared differently already."""

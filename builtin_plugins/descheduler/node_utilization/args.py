@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from koordpolicy.engine.descheduler.argument_faults import Fault, refuse
 from koordpolicy.engine.descheduler.plugin_args import decode
-
-from .prometheus import is_url
 
 METRIC_RESOURCE: Final = "MetricResource"
 """The only resource of thresholds on a query of Prometheus."""
@@ -79,7 +78,7 @@ def _check_metrics(args: Mapping[str, Any]) -> Iterator[Fault]:
     if not (prometheus or {}).get("query"):
         yield (path, "prometheus", "query"), f'prometheus query is required when metrics source is set to "{source}"'
     url = (prometheus or {}).get("url")
-    if url is not None and not is_url(url):
+    if url is not None and not _is_url(url):
         yield (path, "prometheus", "url"), f"`{url}` is not the http or https URL of a server"
     for field in ("thresholds", "targetThresholds"):
         names = list(args.get(field) or ())
@@ -89,6 +88,17 @@ def _check_metrics(args: Mapping[str, Any]) -> Iterator[Fault]:
                 f"[{' '.join(names)}] instead"
             )
             yield (field,), message
+
+
+def _is_url(text: str) -> bool:
+    """Return whether a text is the URL of an HTTP server, without a user, a query and a fragment."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises `ValueError` for one that is none
+    except ValueError:
+        return False
+    return (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+            and not parts.query and not parts.fragment and text.isprintable() and " " not in text)
 
 
 def check_low_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,9 +14,9 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from koordpolicy.engine.client.kubeconfig import SERVICE_ACCOUNT
 from koordpolicy.engine.client.server_calls import Caller
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT_S: Final = 10.0
 _LARGEST: Final = 16 * 1024 * 1024
 """The largest answer in bytes: about 100,000 samples."""
@@ -113,14 +113,3 @@ def _samples(content: Mapping[str, Any]) -> Mapping[str, float]:
     if "" in found:
         raise ValueError("the collected metrics sample is missing 'instance' key")
     return found
-
-
-def is_url(text: str) -> bool:
-    """Return whether a text is the URL of an HTTP server, without a user, a query and a fragment."""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port  # raises `ValueError` for one that is none
-    except ValueError:
-        return False
-    return (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-            and not parts.query and not parts.fragment and text.isprintable() and " " not in text)

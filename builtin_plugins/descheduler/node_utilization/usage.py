@@ -18,7 +18,6 @@ from koordpolicy.engine.descheduler.pod_columns import PodColumns
 from koordpolicy.engine.framework.descheduler import Evictor
 
 from .args import METRIC_RESOURCE
-from .prometheus import PrometheusServer
 
 PODS: Final = "pods"
 BASIC: Final = ("cpu", "memory", PODS)
@@ -170,8 +169,11 @@ def source_of(args: Mapping[str, Any], names: tuple[str, ...], run: Query | None
     """Return the source of usage that valid arguments name; `names` are the resources of their thresholds."""
     metrics = args.get("metricsUtilization") or {}
     if metrics.get("source") == "Prometheus":
-        asked = metrics["prometheus"]
-        server = PrometheusServer(asked["url"], asked.get("tokenFile") or "") if asked.get("url") else None
-        return Sampled(asked["query"], run or server)
+        prometheus = metrics["prometheus"]
+        if run is None and prometheus.get("url"):
+            from .prometheus import PrometheusServer  # noqa: PLC0415 - TLS and HTTP, which few configurations need
+
+            run = PrometheusServer(prometheus["url"], prometheus.get("tokenFile") or "")
+        return Sampled(prometheus["query"], run)
     extended = tuple(dict.fromkeys((*names, *BASIC)))
     return Measured(extended) if metrics else Requested(extended)

@@ -174,13 +174,15 @@ class ResourceExecutor:
         A strategy requests a recovery once. A file that has been written since belongs to who wrote it.
         """
         with self._lock:
-            self._unrecovered &= self.journaled
             if not self._unrecovered or now - self._tried_again < _TRY_AGAIN:
                 return ()
             self._tried_again = now
+            self._unrecovered &= self.journaled
             return self.restore(now, tuple(self._unrecovered))
 
     def _note_recovery(self, result: AdjustmentResult) -> None:
+        if not self._unrecovered and not result.adjustment.recovers:
+            return
         paths = {write.path for write in result.writes if write.path}
         failed = {write.path for write in result.writes if write.path and write.failed}
         self._unrecovered -= paths

@@ -14,13 +14,14 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from koordpolicy.builtin_plugins.descheduler.node_utilization import prometheus
-from koordpolicy.builtin_plugins.descheduler.node_utilization.prometheus import PrometheusServer, is_url
+from koordpolicy.builtin_plugins.descheduler.node_utilization.args import _is_url
+from koordpolicy.builtin_plugins.descheduler.node_utilization.prometheus import PrometheusServer
 from tests.balance_cycles import evicted, node, pod, run
 from tests.ports import reserved_port
 
 
 class FakePrometheus:
-    """Answers every query with `status` and `body`, and remembers what it was asked."""
+    """Answers every query with `status` and `body`, and records the requests."""
 
     def __init__(self) -> None:
         self.status, self.body, self.headers = 200, b"", dict[str, str]()
@@ -174,4 +175,4 @@ def test_pods_leave_the_nodes_whose_samples_are_above_the_target(server: FakePro
     ("http://a:99999", False), ("http://a\n", False),
 ])
 def test_only_servers_of_http_are_asked(text: str, accepted: bool):
-    assert is_url(text) == accepted
+    assert _is_url(text) == accepted

@@ -83,12 +83,17 @@ def steps(agent: Agent, done: Any) -> None:
     until(step)
 
 
-def test_a_plugin_is_called_with_the_state_at_its_start_and_with_each_change(
-    api: ObjectServer, kubelet: FakeKubelet,
-):
+def publish(api: ObjectServer, kubelet: FakeKubelet) -> None:
+    """Let the API server have a node with its NodeSLO, and the kubelet a pod."""
     api.put(node())
     api.put(of_kind("NodeSLO", spec={"a": 1}))
     kubelet.answer = lambda: pod_list(pod("web"))
+
+
+def test_a_plugin_is_called_with_the_state_at_its_start_and_with_each_change(
+    api: ObjectServer, kubelet: FakeKubelet,
+):
+    publish(api, kubelet)
     live = Live()
     activate(live, follows())
     with informed(api, kubelet) as states:
@@ -113,9 +118,7 @@ def test_a_plugin_is_called_with_the_state_at_its_start_and_with_each_change(
 def test_two_plugins_choose_the_same_name_and_a_new_version_takes_the_place_of_the_old_one(
     api: ObjectServer, kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture,
 ):
-    api.put(node())
-    api.put(of_kind("NodeSLO", spec={"a": 1}))
-    kubelet.answer = lambda: pod_list(pod("web"))
+    publish(api, kubelet)
     live = Live()
     activate(live, follows(), follows(name="Other"))
     with informed(api, kubelet) as states:
@@ -139,9 +142,7 @@ def test_two_plugins_choose_the_same_name_and_a_new_version_takes_the_place_of_t
 def test_a_plugin_whose_set_up_failed_is_not_called_and_can_be_set_up_again(
     api: ObjectServer, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch,
 ):
-    api.put(node())
-    api.put(of_kind("NodeSLO", spec={"a": 1}))
-    kubelet.answer = lambda: pod_list(pod("web"))
+    publish(api, kubelet)
     live = Live()
     activate(live, follows())
     monkeypatch.setattr(Follows, "failing", True)
