@@ -21,12 +21,14 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from koordpolicy.engine.kubernetes.times import rfc3339_micro
 from koordpolicy.engine.source import PolicyError
 
 from .connection import Connection
+from .event_recorder import EventSink
 from .lease_thread import LeaseThread
 from .resources import ApiResource, ObjectReference
 from .transport import ApiError, ConnectionFailed, Transport
@@ -369,28 +371,30 @@ class LeaderElection:
     def __init__(
         self, connect: Callable[[], Connection], settings: LeaseSettings, *, user_agent: str = "koord-policy",
         on_started: Callable[[], None] | None = None, on_stopped: Callable[[], None] | None = None,
-        on_new_leader: Callable[[str], None] | None = None,
+        on_new_leader: Callable[[str], None] | None = None, events: EventSink | None = None, controller: str = "",
     ) -> None:
         """`connect` returns a connection that nothing else uses, as credentials belong to one event loop; it is called
         here, and its errors are raised.
+
+        `events` records that this process became the leader, and that it stopped leading, as `controller` and with
+        client-go's reason and notes. Their actions differ, as events that differ in their notes alone are one series.
 
         Callbacks are called on the election's thread, see `LeaderElector`. If `on_stopped` is called without a `stop`
         before, leadership was given up: `state.gave_up` is True, and the process must end.
         """
         transport = Transport(connect(), user_agent=f"{user_agent}/leader-election", rate=0)
+        self._events = events
+        self._controller = controller
         self._elector = LeaderElector(
-            transport, settings, on_started=on_started, on_stopped=on_stopped, on_new_leader=on_new_leader)
+            transport, settings, on_started=partial(self._changed, "BecomeLeader", "became leader", on_started),
+            on_stopped=partial(self._changed, "StopLeading", "stopped leading", on_stopped),
+            on_new_leader=on_new_leader)
         self._thread = LeaseThread("leader-election", transport, self._elector.run)
 
     @property
     def state(self) -> Leadership:
         """The state of the election."""
         return self._elector.state
-
-    @property
-    def lease(self) -> ObjectReference:
-        """The Lease, for callbacks, see `LeaderElector.lease`."""
-        return self._elector.lease
 
     def leads(self) -> bool:
         """Return True while this process may work, see `LeaderElector.leads`."""
@@ -406,3 +410,12 @@ class LeaderElection:
         Stop all writes first: another process may lead as soon as the Lease is released. May be called again.
         """
         return self._thread.stop(timeout)
+
+    def _changed(self, action: str, what: str, callback: Callable[[], None] | None) -> None:
+        elector = self._elector
+        if self._events is not None:
+            self._events.record(
+                elector.lease, type="Normal", reason="LeaderElection", action=action, controller=self._controller,
+                note=f"{elector.settings.identity} {what}")
+        if callback is not None:
+            callback()

@@ -88,12 +88,15 @@ class ManagerServer:
         self._ready = ready
         self._stop = threading.Event()
         self._lost = False
-        lease = settings.lease
-        self.election = None if lease is None else LeaderElection(
-            connect, lease, user_agent=USER_AGENT, on_started=self._started_leading, on_stopped=self._stopped_leading)
         self._transports = transports = Transports.of(
             connect, USER_AGENT, rate=settings.qps, burst=settings.burst, observer=requests)
         self.recorder = EventRecorder(transports.events)
+        lease = settings.lease
+        self.election = None if lease is None else LeaderElection(
+            connect, lease, user_agent=USER_AGENT, on_started=self._started_leading, on_stopped=self._stopped_leading,
+            events=self.recorder, controller=CONTROLLER)
+        self._holding = self.election
+        """The election that is to be stopped; None once it was."""
         self.reconciler = NodeReconciler(
             self.objects, ClusterWriter(transports.writes), now=transports.watches.server_clock.nanoseconds,
             may_write=self.leads, parity=settings.parity)
@@ -149,13 +152,18 @@ class ManagerServer:
             self._stop.wait()
             if not work.cancel():
                 work.result()
+            self._release()  # before the last events, as one of them is about the Lease
             if not self._lost:
                 end_recording(self.io, self.recorder, recording)
         finally:
-            if self.election is not None and not self.election.stop(_RELEASE_S):
-                _LOG.warning("the Lease was not released in time")
+            self._release()
             self.io.close(_CLOSE_S)
         return Ended.LOST_LEASE if self._lost else Ended.STOPPED
+
+    def _release(self) -> None:
+        election, self._holding = self._holding, None
+        if election is not None and not election.stop(_RELEASE_S):
+            _LOG.warning("the Lease was not released in time")
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -38,7 +38,7 @@ from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
 from .. import ledger
 from ..config import DeschedulerConfiguration
-from ..migration.live_api import LiveMigrationApi
+from ..migration.live_api import CONTROLLER, LiveMigrationApi
 from ..migration.worker import MigrationWorker
 from ..pods import budgets_of
 from ..profile import DeschedulerProfile
@@ -129,15 +129,19 @@ class DeschedulerServer:
         self._collections = collections
         self._scheduler = scheduler
         self._placements: SuccessorPlacements | None = None
-        lease = settings.lease
-        self.election = None if lease is None else LeaderElection(
-            connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
-        self._shard_leases = None if lease is None or not settings.shards else ShardLeases(
-            connect, [replace(lease, name=name) for name in shard_names(lease.name, settings.shards)],
-            user_agent=USER_AGENT, looks=self.leads, changed=self._wake)
         self._transports = transports = Transports.of(
             connect, USER_AGENT, rate=settings.qps, burst=settings.burst, observer=requests)
         self.recorder = EventRecorder(transports.events)
+        lease = settings.lease
+        self.election = None if lease is None else LeaderElection(
+            connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake,
+            events=self.recorder, controller=CONTROLLER)
+        self._shard_leases = None if lease is None or not settings.shards else ShardLeases(
+            connect, [replace(lease, name=name) for name in shard_names(lease.name, settings.shards)],
+            user_agent=USER_AGENT, looks=self.leads, changed=self._wake)
+        self._held = tuple((lease, each) for lease, each in (
+            ("the Lease of the shard", self._shard_leases), ("the Lease", self.election)) if each is not None)
+        """What has a Lease, and is to be stopped; empty once it was."""
         writer, clock = ClusterWriter(transports.writes), transports.watches.server_clock.nanoseconds
         cluster = Cluster()
         leaving = LeavingPods(clock)
@@ -286,14 +290,12 @@ class DeschedulerServer:
         self._settle()  # lists are read without full collections
         try:
             ended = self.descheduler.run()
+            self._release()  # before the last events, as some of them are about the Lease
             if ended is Ended.STOPPED:
                 end_recording(self.io, self.recorder, recording)
             return ended
         finally:
-            if self._shard_leases is not None and not self._shard_leases.stop(_RELEASE_S):
-                _LOG.warning("the Lease of the shard was not released in time")
-            if self.election is not None and not self.election.stop(_RELEASE_S):
-                _LOG.warning("the Lease was not released in time")
+            self._release()
             self.io.close(_CLOSE_S)
             if isinstance(self._placements, Closeable):
                 self._placements.close()
@@ -310,6 +312,12 @@ class DeschedulerServer:
             self.election.start()
         if self._shard_leases is not None:
             self._shard_leases.start()
+
+    def _release(self) -> None:
+        held, self._held = self._held, ()
+        for lease, holder in held:
+            if not holder.stop(_RELEASE_S):
+                _LOG.warning("%s was not released in time", lease)
 
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up

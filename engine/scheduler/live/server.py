@@ -88,14 +88,15 @@ class LiveServer:
         self._profiles = settings.profiles
         self._collections = collections
         self._more_reads = tuple(reads)
-        lease = self.settings.lease
-        self.election = None if lease is None else LeaderElection(
-            connect, lease, user_agent=USER_AGENT, on_started=self._lead, on_stopped=self._leave)
-        self._holding = self.election
-        """The election that is to be stopped; None once it was."""
         transports = Transports.of(
             connect, USER_AGENT, rate=self.settings.qps, burst=self.settings.burst, observer=requests)
         self.recorder = EventRecorder(transports.events, buffer=_EVENTS)
+        lease = self.settings.lease
+        self.election = None if lease is None else LeaderElection(
+            connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake,
+            events=self.recorder, controller=self._profiles[0].name)
+        self._holding = self.election
+        """The election that is to be stopped; None once it was."""
         self.io.start()
         try:
             transports.close_with(self.io)
@@ -170,26 +171,6 @@ class LiveServer:
         election, self._holding = self._holding, None
         if election is not None and not election.stop(_RELEASE_S):
             _LOG.warning("the Lease was not released in time")
-
-    def _lead(self) -> None:
-        self._note_leadership("BecomeLeader", "became leader")
-        self._wake()
-
-    def _leave(self) -> None:
-        self._note_leadership("StopLeading", "stopped leading")
-        self._wake()
-
-    def _note_leadership(self, action: str, what: str) -> None:
-        """Record an event about the Lease, with client-go's reason and note; on the election's thread.
-
-        Each has an action of its own, as events that differ in their notes alone are one.
-        """
-        lease, election = self.settings.lease, self.election
-        assert lease is not None
-        assert election is not None
-        self.recorder.record(
-            election.lease, type="Normal", reason="LeaderElection", action=action,
-            controller=self._profiles[0].name, note=f"{lease.identity} {what}")
 
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up

@@ -12,12 +12,13 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.live.permissions import DESCHEDULER, OF_PROOFS
-from koordpolicy.engine.descheduler.live.server import DeschedulerServer
+from koordpolicy.engine.descheduler.live.server import DeschedulerServer, DeschedulerSettings
 from koordpolicy.engine.descheduler.workload_limits import WorkloadLimits
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.source import Source
 
+from ...client.lease_server import LEASE, assert_the_lease_gets_events
 from ...client.object_server import ObjectServer
 
 WORKLOADS = {read.kind for read in WORKLOAD_READS}
@@ -104,3 +105,9 @@ def test_workloads_are_followed_where_a_limit_counts_by_them():
     assert followed(LIMITED) == WORKLOADS
     assert followed(PLAIN, OLD_PODS % "limits: {perWorkload: 2}") == WORKLOADS
     assert followed(PLAIN, OLD_PODS % "limits: {perOwner: 50%}") == WORKLOADS
+
+
+def test_the_lease_gets_an_event_when_this_process_becomes_the_leader_and_when_it_stops():
+    assert_the_lease_gets_events(lambda api: DeschedulerServer(
+        lambda: api.connection, Live(Registry.of((), generation=1)), lambda: PLAIN,
+        settings=DeschedulerSettings(lease=LEASE)), "koord-descheduler")
