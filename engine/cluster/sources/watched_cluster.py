@@ -46,6 +46,11 @@ class WatchedCluster:
         return self._feed.views
 
     @property
+    def mismatches(self) -> Mapping[tuple[str, str], int]:
+        """Objects that comparisons found different, counted by kind and by what was found, such as `missing`."""
+        return self._feed.view.mismatches
+
+    @property
     def applied(self) -> int:
         """Changes of objects that were applied since the start: also those that change no row."""
         return self._feed.applied

@@ -112,3 +112,4 @@ def _known(loaded: Loaded) -> Iterable[Metric]:
     yield table.LAST_REFRESH.value(min((view.listed for view in views.values() if view.listed), default=0))
     yield table.LAST_KIND_REFRESH.of(*(((kind,), view.listed) for kind, view in views.items()))
     yield table.KIND_STALE.of(*(((kind,), int(view.stale)) for kind, view in views.items()))
+    yield table.CACHE_MISMATCH.of(*loaded.watched.mismatches.items())

@@ -95,7 +95,7 @@ class Operations:
         yield table.KIND_STALE.of(*(((kind,), int(each.stale)) for kind, each in view.kinds.items()
                                     if kind not in view.absent))
         yield table.WATCH_LAG.histogram(((), feed.lags, feed.lag_sum_s))
-        yield table.CACHE_MISMATCH.of(*((labels, count) for labels, count in view.mismatches.items()))
+        yield table.CACHE_MISMATCH.of(*view.mismatches.items())
         yield table.FAULTY_OBJECTS.value(view.faulty)
 
     # Health

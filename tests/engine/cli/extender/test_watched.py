@@ -55,6 +55,10 @@ class Watched:
     def compare(self):
         self.compared += 1
 
+    @property
+    def mismatches(self):
+        return {("Node", "missing"): self.compared}
+
     def heard_ago(self, _kind):
         return 0.0
 
@@ -99,6 +103,7 @@ def test_a_watched_cluster_is_compared_periodically(policies, dump, monkeypatch)
     load, made = watching(policies, dump, "Node", "Pod")
     with running(Server(load)) as client:
         client.until(lambda _: made[0].compared > 1 or made[0].wake())
+        assert client.metric("scheduler_cache_mismatch_total", kind="Node", found="missing") > 1
 
 
 def test_on_request_a_watched_cluster_is_compared_and_logged(policies, dump, caplog):

@@ -69,6 +69,7 @@ def test_a_comparison_heals_what_differs(caplog: pytest.LogCaptureFixture):
         watched.compare()
         applied_until(watched, lambda: watched.cluster.names == ["one", "two"])
         watched.close()
+        assert watched.mismatches == {("Node", "missing"): 1}
     assert caplog.messages == ["Cache mismatch: missing Nodes one"]
 
 
