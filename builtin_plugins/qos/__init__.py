@@ -22,6 +22,7 @@ from koordpolicy.engine.kubernetes.kernel_settings import (
     SCHED_IDLE_SAVER_WMARK,
     WATERMARK_SCALE_FACTOR,
 )
+from koordpolicy.engine.kubernetes.vocabulary import BE, BURST_CLASSES, LSE, LSR
 
 _THRESHOLDS: Final = ("spec", "resourceUsedThresholdWithBE")
 _APPLICATIONS: Final = ("spec", "hostApplications")
@@ -93,8 +94,8 @@ _SYSTEM_FILES: Final = FileSet.host((
     "sys/kernel/debug/sched_features",
 ))
 _BURST_FILES: Final = (
-    FileSet.of(TIERS, ("cpu.cfs_burst_us",), (POD, CONTAINER)),
-    FileSet.of(("guaranteed", "burstable"), ("cpu.cfs_quota_us",), (POD, CONTAINER)),
+    FileSet.of(TIERS, ("cpu.cfs_burst_us",), (POD, CONTAINER), labels=BURST_CLASSES),
+    FileSet.of(("guaranteed", "burstable"), ("cpu.cfs_quota_us",), (POD, CONTAINER), labels=BURST_CLASSES),
 )
 _MEMORY_FILES: Final = (FileSet.of(TIERS, (f"memory.{name}" for name in (
     "min", "low", "high", "wmark_ratio", "wmark_scale_factor", "wmark_min_adj", "priority", "use_priority_oom",
@@ -117,11 +118,11 @@ _IDENTITY_FILES: Final = (
 )
 _CPUSET_FILES: Final = (
     FileSet.of(TIERS, ("cpuset.cpus",), (CONTAINER,)),
-    FileSet.of(("guaranteed", "burstable"), ("cpu.cfs_quota_us",), (POD, CONTAINER)),
+    FileSet.of(("guaranteed", "burstable"), ("cpu.cfs_quota_us",), (POD, CONTAINER), labels=(LSE, LSR)),
 )
 _BATCH: Final = frozenset((*_THRESHOLDS, name) for name in ("enable", "cpuSuppressPolicy"))
 _BATCH_FILES: Final = (
-    FileSet.of(TIERS, ("cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"), (POD, CONTAINER)),
+    FileSet.of(TIERS, ("cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"), (POD, CONTAINER), labels=(BE,)),
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from koordpolicy.engine.kubernetes.vocabulary import QOS_CLASS_LABEL, QOS_CLASSES
+
 from .specs import LabelSelector, NodeMatch, PodMatch, SelectorOperator
 
 
@@ -47,6 +49,23 @@ def nodes_meet(first: NodeMatch | None, second: NodeMatch | None) -> bool:
     if first is None or second is None:
         return not any(each is not None and each.names == frozenset() for each in (first, second))
     return not (are_apart(first.names, second.names) or _selectors_apart(first.label_selector, second.label_selector))
+
+
+def qos_labels(match: PodMatch | None) -> frozenset[str] | None:
+    """Return the QoS classes that labels of matched pods may have, empty for none or an unknown one; None for any.
+
+    A pod without the label may be of any class, as its class follows from its resources then.
+    """
+    if match is None:
+        return None
+    classes = None if match.qos_classes is None else match.qos_classes | {""}
+    if match.label_selector is None:
+        return classes
+    required = _required_values(match.label_selector).get(QOS_CLASS_LABEL)
+    if required is None:
+        return classes
+    labels = frozenset(each if each in QOS_CLASSES else "" for each in required)
+    return labels if classes is None else labels & classes
 
 
 def pods_meet(first: PodMatch | None, second: PodMatch | None) -> bool:

@@ -116,6 +116,8 @@ BE: Final = "BE"
 SYSTEM: Final = "SYSTEM"
 QOS_CLASSES: Final = (LSE, LSR, LS, BE, SYSTEM)
 """From latency sensitive with exclusive cores to best effort, and the system's own."""
+BURST_CLASSES: Final = frozenset((LS, SYSTEM, ""))
+"""Of pods whose CPU may burst, by label, empty without one: they share CPUs and have no batch resources."""
 
 PROD: Final = "koord-prod"
 MID: Final = "koord-mid"

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.framework.qos import Readings
-from koordpolicy.engine.kubernetes.vocabulary import BE, LSE, LSR, raw_qos_class
+from koordpolicy.engine.kubernetes.vocabulary import BE, BURST_CLASSES, LSE, LSR, raw_qos_class
 
 from .suppression import PERIOD, Writes, read_processors
 
@@ -325,7 +325,7 @@ def burst_pod(pod: PodInfo, directory: Callable[[PodInfo, str], str]) -> BurstPo
 def may_burst(pod: PodInfo) -> bool:
     """Return whether a pod's CPU may burst: the pod is active, is not best-effort, and has no CPUs of its own."""
     phase = (pod.object.get("status") or {}).get("phase", "Pending")
-    return phase in ("Pending", "Running") and raw_qos_class(pod.object) not in (LSE, LSR, BE)
+    return phase in ("Pending", "Running") and raw_qos_class(pod.object) in BURST_CLASSES
 
 
 @dataclass(slots=True)

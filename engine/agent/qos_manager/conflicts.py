@@ -14,7 +14,7 @@ from typing import Final
 
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.documents import QoSSpec, Subject
-from koordpolicy.engine.documents.overlaps import nodes_meet, pods_meet
+from koordpolicy.engine.documents.overlaps import nodes_meet, pods_meet, qos_labels
 from koordpolicy.engine.framework.file_sets import FileSet, first_shared
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Problem, Span
@@ -26,14 +26,8 @@ SHARED: Final[Mapping[frozenset[str], str]] = {
         "CPUSetAllocator leaves the CPU sets of best-effort pods to BECPUSuppress",
     frozenset(("BECPUSuppress", "BatchResource")):
         "BatchResource sets no quota of best-effort pods while BECPUSuppress uses quotas",
-    frozenset(("CPUBurst", "CPUSetAllocator")):
-        "CPUSetAllocator writes quotas of LSE and LSR pods only, which CPUBurst leaves alone",
-    frozenset(("CPUBurst", "BatchResource")):
-        "BatchResource writes quotas of BE pods only, which CPUBurst leaves alone",
     frozenset(("GroupIdentity", "SystemConfig")):
         "GroupIdentity leaves the kernel's switch to SystemConfig where the NodeSLO sets it",
-    frozenset(("CPUSetAllocator", "BatchResource")):
-        "CPUSetAllocator writes quotas of LSE and LSR pods only, BatchResource those of BE pods",
 }
 """Pairs of strategies that share files by design, with the rule by which each write belongs to one of them."""
 
@@ -85,10 +79,13 @@ def document_writers(compiled: CompiledQoS) -> tuple[FileWriter, ...]:
     for action in compiled.actions:
         kind = ACTION_KINDS[type(action.effect)]
         files = kind.files(action.effect, compiled.spec)
+        per_pod = compiled.spec.for_each in _BELOW_PODS or kind.key == _OF_PODS
+        if per_pod:
+            files = tuple(each.of_pods(qos_labels(compiled.spec.match.pods)) for each in files)
         if files:
             found.append(FileWriter(
                 compiled.name, _ROLES.get(kind.key, compiled.name), files, action.name, compiled.spec, action.span,
-                per_pod=compiled.spec.for_each in _BELOW_PODS or kind.key == _OF_PODS))
+                per_pod=per_pod))
     return tuple(found)
 
 

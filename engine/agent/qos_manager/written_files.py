@@ -17,6 +17,7 @@ from koordpolicy.engine.compile import (
 from koordpolicy.engine.documents import QoSSpec, Subject
 from koordpolicy.engine.framework.file_sets import CONTAINER, POD, TIER, TIERS, FileSet
 from koordpolicy.engine.kubernetes.kernel_settings import KERNEL_SETTINGS
+from koordpolicy.engine.kubernetes.vocabulary import BURST_CLASSES
 
 from ..resource_executor.table import logical_name
 from .block_io import file_of
@@ -47,7 +48,7 @@ def suppression_files(program: SuppressCPUProgram, spec: QoSSpec) -> tuple[FileS
 
 def burst_files(program: CPUBurstProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001 - one signature for the table
     """Return the files of `cpuBurst`: all policies write them, if only to give bursts back."""
-    return (FileSet.of(TIERS, (BURST_FILE, QUOTA_FILE), (POD, CONTAINER)),)
+    return (FileSet.of(TIERS, (BURST_FILE, QUOTA_FILE), (POD, CONTAINER), labels=BURST_CLASSES),)
 
 
 def cgroup_files(program: CgroupProgram, spec: QoSSpec) -> tuple[FileSet, ...]:

@@ -141,7 +141,7 @@ class DeschedulerServer:
             user_agent=USER_AGENT, looks=self.leads, changed=self._wake)
         self._held = tuple((lease, each) for lease, each in (
             ("the Lease of the shard", self._shard_leases), ("the Lease", self.election)) if each is not None)
-        """What has a Lease, and is to be stopped; empty once it was."""
+        """The elections that are to be stopped; empty once they were."""
         writer, clock = ClusterWriter(transports.writes), transports.watches.server_clock.nanoseconds
         cluster = Cluster()
         leaving = LeavingPods(clock)

@@ -16,6 +16,12 @@ QUOTA = FileSet.of(("besteffort",), ("cpu.cfs_quota_us",))
      "burstable/POD/CONTAINER/b"),
     (FileSet.of(TIERS, ("a",), (POD,), "8:0"), FileSet.of(TIERS, ("a",), (POD,), "8:16"), ""),
     (FileSet.of(TIERS, ("a",), (POD,), "8:0"), FileSet.of(TIERS, ("a",), (POD,)), "besteffort/POD/a"),
+    (FileSet.of(TIERS, ("a",), (POD,), labels=("BE",)), FileSet.of(TIERS, ("a",), (POD,), labels=("LS", "")), ""),
+    (FileSet.of(TIERS, ("a",), (POD,), labels=("BE",)), FileSet.of(TIERS, ("a",), (POD,)), "besteffort/POD/a"),
+    (FileSet.of(TIERS, ("a",), (TIER, POD), labels=("BE",)), FileSet.of(TIERS, ("a",), (TIER, POD), labels=("LS",)),
+     "besteffort/a"),
+    (FileSet.of(TIERS, ("a",), (POD,), labels=("BE", "LS")).of_pods(frozenset(("LS", ""))),
+     FileSet.of(TIERS, ("a",), (POD,), labels=("BE",)), ""),
     (*FileSet.host(("resctrl/BE/schemata",)), FileSet.of(("resctrl/BE", "resctrl/LS"), ("schemata",), part="L3"),
      "resctrl/BE/schemata"),
 ])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import yaml
 
 from koordpolicy.builtin_plugins.qos import PLUGINS
 from koordpolicy.engine.agent.qos_manager.conflicts import SHARED, FileWriter, conflicts, writers_of
@@ -13,6 +15,7 @@ from koordpolicy.engine.framework.file_sets import FileSet
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError
 
+POLICIES = Path(__file__).parents[4] / "policies" / "qos"
 DOCUMENT = """\
 apiVersion: policy.koordinator.sh/v1alpha2
 kind: QoSPlugin
@@ -119,3 +122,28 @@ def test_pairs_that_share_files_by_design_are_allowed_and_no_other_pair(pair: li
     assert len(list(conflicts((one, FileWriter("Other", "Other", files))))) == 1
     document_in_its_place = FileWriter("mine", pair[0], files)
     assert list(conflicts((document_in_its_place, other))) == []
+
+
+@pytest.mark.parametrize(("match", "shared"), [
+    ("{labelSelector: {matchLabels: {koordinator.sh/qosClass: BE}}}", []),
+    ("{qosClasses: [BE]}", []),
+    ("{labelSelector: {matchExpressions: [{key: koordinator.sh/qosClass, operator: In, values: [LS, LSR]}]}}",
+     ["CPUSetAllocator"]),
+    ("{labelSelector: {matchLabels: {koordinator.sh/qosClass: LSE}}, qosClasses: [BE]}", []),
+    ("{labelSelector: {matchLabels: {tier: batch}}}", ["CPUSetAllocator"]),
+])
+def test_a_document_about_pods_that_a_strategy_leaves_alone_runs_beside_it(
+    registry: Callable[..., Registry], match: str, shared: list[str],
+) -> None:
+    text = document("quota", POD_QUOTA, f"forEach: pod\n  match: {{pods: {match}}}")
+    made = Registry.of((*PLUGINS, *registry(text).plugins.values()), generation=1)
+    assert [name for name in ("CPUSetAllocator",) if refused(made, name)] == shared
+
+
+def test_the_shipped_documents_run_beside_the_strategies_that_have_none(registry: Callable[..., Registry]) -> None:
+    texts = [each.read_text() for each in sorted(POLICIES.glob("*.yaml")) if not each.name.endswith(".test.yaml")]
+    replaced = {document["spec"].get("featureGate") for text in texts for document in yaml.safe_load_all(text)}
+    others = [plugin.name for plugin in PLUGINS if plugin.name not in replaced]
+    assert "CPUSetAllocator" in others
+    made = Registry.of((*PLUGINS, *registry(*texts).plugins.values()), generation=1)
+    assert refused(made, *others) == []
