@@ -8,6 +8,8 @@ in a process of its own, which is ended if it takes too long. Needs the extra `l
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from .exits import Exit, Stop
@@ -46,8 +48,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
     linter = LinterProcess(builtins, options.timeout)
     server = PolicyLanguageServer(linter, options.debounce, python_functions())
+    # A stream of its own, as the server closes it when the editor ends it.
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     try:
-        server.start_io()
+        server.start_io(stdout=output)
     finally:  # also if the editor went away
         linter.close()
     return Exit.OK

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,3 +192,16 @@ def test_linting_that_takes_too_long_is_ended_and_reported(policies: Path):
     linter.close()
     assert (found["uri"], found["diagnostics"][0]["message"]) == (
         path.as_uri(), "linting took longer than 0.001 s: make the policies smaller or simpler")
+
+
+def test_the_command_ends_with_0_when_the_editor_ends_it():
+    with subprocess.Popen([sys.executable, "-m", "koordpolicy", "lsp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        editor = Editor(process.stdin, process.stdout)
+        editor.call("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
+        editor.call("shutdown", None)
+        editor.send("exit", None)
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
