@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cel.check.environment import Function
     from koordpolicy.engine.documents import Case
     from koordpolicy.engine.testing.coverage import CoverageReport, ExpressionCoverage
+    from koordpolicy.engine.testing.failed_cases import TestFault
     from koordpolicy.engine.testing.mutation import MutationOutcome
     from koordpolicy.engine.testing.results import CaseResult
     from koordpolicy.engine.testing.suites import LoadedSuites, Suite
@@ -102,7 +103,22 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         return watch(options.paths, lambda: _run_and_report(options, builtins))
     with as_files(options.paths, bundle_options(options)) as paths:
         options.paths = paths
-        return _run(options, builtins)
+        try:
+            return _run(options, builtins)
+        except (PolicyError, Stop) as error:
+            _annotate_end(error, options.output)
+            raise
+
+
+def _annotate_end(error: PolicyError | Stop, output: str) -> None:
+    """Write the report for a code host if a run ended early: an empty one would be a fault of its own there."""
+    if output not in ("github", "sarif"):
+        return
+    from koordpolicy.engine.testing.failed_cases import faults_of, invalid_documents
+
+    problems = error.problems if isinstance(error, PolicyError) else ()
+    complaints = (str(error),) if isinstance(error, Stop) else ()
+    write_report(_as_annotations((*invalid_documents(problems), *faults_of((), None, complaints)), output))
 
 
 def watch(
@@ -196,11 +212,16 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _annotated(outcome: _RunOutcome, output: str) -> str:
+    from koordpolicy.engine.testing.failed_cases import faults_of
+
+    return _as_annotations(tuple(faults_of(outcome.results, outcome.mutation, outcome.complaints)), output)
+
+
+def _as_annotations(faults: Sequence[TestFault], output: str) -> str:
     from koordpolicy import __version__
     from koordpolicy.engine.annotations import to_json_text
-    from koordpolicy.engine.testing.failed_cases import faults_of, to_github, to_sarif
+    from koordpolicy.engine.testing.failed_cases import to_github, to_sarif
 
-    faults = tuple(faults_of(outcome.results, outcome.mutation, outcome.complaints))
     return to_github(faults) if output == "github" else to_json_text(to_sarif(faults, __version__))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from koordpolicy.engine.annotations import TextPlace, file_place, fingerprint, github_command, sarif, sarif_result
-from koordpolicy.engine.source import Span
+from koordpolicy.engine.source import Problem, Severity, Span
 
 from .mutation import MutationOutcome
 from .results import CaseResult, failed, lines_of
@@ -16,6 +16,7 @@ _RULES: Final = {
     "failed-case": "An expectation of a case is not met.",
     "surviving-mutant": "No case notices this change of the policy.",
     "requirement": "The tests as a whole do not meet a requirement of the command line.",
+    "invalid-document": "A document is invalid, so that nothing was tested.",
 }
 
 
@@ -46,6 +47,15 @@ def faults_of(
         yield TestFault("surviving-mutant", mutant.original.name, text, file_place(mutant.span), mutant.span)
     for complaint in complaints:
         yield TestFault("requirement", "koord-policy test", complaint, None)
+
+
+def invalid_documents(problems: Iterable[Problem]) -> Iterator[TestFault]:
+    """Yield a fault per error of documents; warnings and notes are left out."""
+    for each in problems:
+        if each.severity is Severity.ERROR:
+            text = each.message + (f" ({each.help})" if each.help else "")
+            yield TestFault("invalid-document", each.code or "invalid", text,
+                            None if each.span is None else file_place(each.span), each.span)
 
 
 def to_github(faults: Sequence[TestFault]) -> str:

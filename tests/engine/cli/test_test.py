@@ -94,7 +94,8 @@ def test_failures_are_shown_at_their_lines_by_code_hosts(run: Run, suite: Path):
     )
     (log,) = run("test", path, "--output", "sarif").json["runs"]
     (result,) = log["results"]
-    assert [each["id"] for each in log["tool"]["driver"]["rules"]] == ["failed-case", "surviving-mutant", "requirement"]
+    assert [each["id"] for each in log["tool"]["driver"]["rules"]] == [
+        "failed-case", "surviving-mutant", "requirement", "invalid-document"]
     assert (result["ruleId"], result["ruleIndex"], result["level"], result["locations"]) == (
         "failed-case", 0, "error", [{"physicalLocation": {
             "artifactLocation": {"uri": str(path)},
@@ -102,6 +103,20 @@ def test_failures_are_shown_at_their_lines_by_code_hosts(run: Run, suite: Path):
         }}],
     )
     assert result["message"]["text"].startswith("small/below: filter of `n` (line 7)\n")
+
+
+def test_a_run_that_ends_early_is_reported_to_code_hosts(run: Run, suite: Path):
+    suite.write_text(SUITE.replace("filter", "filtr", 1))
+    done = run("test", suite, "--output", "github")
+    (line,) = done.out.splitlines()
+    assert done.exit == 3
+    assert line.startswith(f"::error file={suite},line=")
+    assert line.endswith("did you mean `filter`?)")
+    (log,) = run("test", suite, "--output", "sarif").json["runs"]
+    assert [(each["ruleId"], each["level"]) for each in log["results"]] == [("invalid-document", "error")]
+    suite.unlink()
+    assert run("test", suite.parent, "--output", "github").out == (
+        f"::error title=koord-policy test::there is no PolicyTest in `{suite.parent}`: nothing was tested\n")
 
 
 def test_cases_are_chosen_and_an_empty_choice_is_a_failure(run: Run, suite: Path):
