@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from koordpolicy.engine.cel.check.checked_ast import CallReference, Checked, DefinitionReference, path_of
 from koordpolicy.engine.cel.check.environment import Environment, Function
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Ident, Select, children
-from koordpolicy.engine.cel.syntax.lexer import tokenize
+from koordpolicy.engine.cel.syntax.lexer import Token, tokenize
 from koordpolicy.engine.documents import YamlNode
 from koordpolicy.engine.framework.slots import unit_of
 
 from .policy_text import PolicyText, schemas_at
-from .proposals import signature, type_text
+from .proposals import GLOBAL_MACROS, MACROS, OPTIONAL_MACROS, signature, type_text
 from .scopes import checked_in, scope_of, with_locals
 
 
@@ -87,15 +87,30 @@ def _is_named(part: Call, name: str, offset: int) -> bool:
 
 
 def _of_word(seen: Environment, text: str, offset: int) -> str:
-    """Describe the variable or function whose name is at an offset of an expression with a fault."""
-    for token in tokenize(text):
+    """Describe the macro whose name is at an offset, or in an expression with a fault the variable or function."""
+    tokens = list(tokenize(text))
+    for place, token in enumerate(tokens):
         if token.kind == "ident" and token.start <= offset <= token.end:
+            if (macro := _macro(tokens, place)) is not None:
+                return _text(*macro)
             variable, function = seen.variables.get(token.text), seen.functions.get(token.text)
             if variable is not None:
                 return _text(f"{token.text}: {variable.type}", variable.doc)
             if function is not None:
                 return _text("\n".join(signature(function.name, each) for each in function.overloads), function.doc)
     return ""
+
+
+def _macro(tokens: Sequence[Token], place: int) -> tuple[str, str] | None:
+    """Return how the macro is called of whose name a token is a part, with a sentence; None if there is none."""
+    for start in (place, place - 2):
+        name = "".join(each.text for each in tokens[max(start, 0):start + 3])
+        if name in GLOBAL_MACROS:
+            return GLOBAL_MACROS[name]
+    if tokens[place + 1].kind != "(":
+        return None
+    member = place > 0 and tokens[place - 1].kind == "."
+    return ({**MACROS, **OPTIONAL_MACROS} if member else GLOBAL_MACROS).get(tokens[place].text)
 
 
 def _text(code: str, doc: str) -> str:

@@ -9,25 +9,38 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel.check.environment import Environment, Function, Overload
 from koordpolicy.engine.cel.syntax.lexer import tokenize
-from koordpolicy.engine.cel.values.types import DYN, Type
+from koordpolicy.engine.cel.values.types import DYN, Type, optional_of
 from koordpolicy.engine.documents import YamlNode
 from koordpolicy.engine.documents.validation import schema
 from koordpolicy.engine.source import Source
 
-from .policy_text import PolicyText, nodes_with_paths, schemas_at
-from .scopes import checked_in, operand_before, scope_of, with_locals
+from .policy_text import PolicyText, YamlPath, nodes_with_paths, schemas_at
+from .scopes import checked_in, operand_before, params_of, scope_of, with_locals
 
 _CURSOR: Final = "cursorPlaceholder"
+_OPTIONAL: Final = optional_of(DYN).name
 _WORD: Final = re.compile(r"[A-Za-z0-9_]*\Z")
+_BRACKETS: Final[Mapping[str, str]] = {"{": "}", "[": "]", "(": ")"}
+_QUOTES: Final = "'\""
 _KINDS: Final = ("SchedulerPlugin", "QoSPlugin", "DeschedulerPlugin", "PolicyParams", "PolicyTest")
-_MACROS: Final[Mapping[str, tuple[str, str]]] = {
-    "all": ("x.all(e, condition)", "True if the condition holds for all elements."),
-    "exists": ("x.exists(e, condition)", "True if the condition holds for an element."),
+MACROS: Final[Mapping[str, tuple[str, str]]] = {
+    "all": ("x.all(e, condition)", "True if the condition holds for all elements, or keys of a map."),
+    "exists": ("x.exists(e, condition)", "True if the condition holds for an element, or a key of a map."),
     "exists_one": ("x.exists_one(e, condition)", "True if the condition holds for exactly one element."),
     "filter": ("x.filter(e, condition)", "The elements for which the condition holds."),
-    "map": ("x.map(e, value)", "A value for each element."),
+    "map": ("x.map(e, value)", "A value for each element, or key of a map."),
+    "sortBy": ("x.sortBy(e, key)", "The elements sorted by a key, the smallest first."),
+    "transformList": ("x.transformList(i, e, value)", "A value for each index and element, or key and value."),
+    "transformMap": ("x.transformMap(k, v, value)", "A map with a new value for each key, or index."),
+    "transformMapEntry": ("x.transformMapEntry(k, v, {key: value})", "A map with a new entry for each key, or index."),
 }
-_GLOBAL_MACROS: Final[Mapping[str, tuple[str, str]]] = {
+"""Macros of lists and maps, as they are called and with a sentence."""
+OPTIONAL_MACROS: Final[Mapping[str, tuple[str, str]]] = {
+    "optMap": ("x.optMap(v, value)", "The value with `v` for what is in the optional; none if it is empty."),
+    "optFlatMap": ("x.optFlatMap(v, optional)", "As optMap, with a value that is an optional itself."),
+}
+"""Macros of optionals."""
+GLOBAL_MACROS: Final[Mapping[str, tuple[str, str]]] = {
     "has": ("has(e.field)", "True if the field is set."),
     "cel.bind": ("cel.bind(name, value, expression)", "Gives a value a name within an expression."),
 }
@@ -62,20 +75,50 @@ def _found(
     whole: str, offset: int, shared: Mapping[str, YamlNode], extensions: tuple[Function, ...],
 ) -> Iterator[Proposal]:
     # The word at the cursor is made recognizable, first as a key and then as a value: an unfinished line may not be
-    # readable otherwise.
-    as_key = PolicyText(Source("", f"{whole[:offset]}{_CURSOR}: {whole[offset:]}"))
-    for document in as_key.documents:
-        for path, node in nodes_with_paths(document):
-            if node.key is not None and path[-1:] and str(path[-1]).endswith(_CURSOR):
-                yield from _fields(document, path[:-1])
-                return
-    as_value = PolicyText(Source("", f"{whole[:offset]}{_CURSOR}{whole[offset:]}"))
+    # readable otherwise. If the brackets of flow style are not closed yet, they are closed there.
+    before, after = whole[:offset], whole[offset:]
+    rest_of_line, _, lines_after = after.partition("\n")
+    closing = "" if rest_of_line.strip() else _closing(before.rpartition("\n")[2])
+    closed = f"{closing}\n{lines_after}"
+    for rest in (after, closed) if closing else (after,):
+        as_key = PolicyText(Source("", f"{before}{_CURSOR}: {rest}"))
+        for document in as_key.documents:
+            for path, node in nodes_with_paths(document):
+                if node.key is not None and path[-1:] and str(path[-1]).endswith(_CURSOR):
+                    yield from _fields(document, path[:-1])
+                    return
+    for rest in (after, closed) if closing else (after,):
+        found = tuple(_at_value(PolicyText(Source("", f"{before}{_CURSOR}{rest}")), offset, shared, extensions))
+        if found:
+            yield from found
+            return
+
+
+def _closing(line: str) -> str:
+    """Return the quote and the brackets that close what a line leaves open; empty if that is nothing."""
+    opened: list[str] = []
+    quote = ""
+    for character in line:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in _BRACKETS:
+            opened.append(_BRACKETS[character])
+        elif opened and character == opened[-1]:
+            opened.pop()
+        elif character in _QUOTES:
+            quote = character
+    return quote + "".join(reversed(opened)) if opened else ""
+
+
+def _at_value(
+    as_value: PolicyText, offset: int, shared: Mapping[str, YamlNode], extensions: tuple[Function, ...],
+) -> Iterator[Proposal]:
     at = as_value.expression_at(offset)
     if at is not None and at.node.text.endswith(_CURSOR) and at.node.part.offsets[-2] == offset + len(_CURSOR) - 1:
         at_end = len(at.node.text) - len(_CURSOR)
-        yield from _names(scope_of(at.document, at.path, shared, extensions), at.node.text[:at_end])
+        yield from _names(at.document, at.path, at.node.text[:at_end], shared, extensions)
     elif at is not None:
-        yield from _names(scope_of(at.document, at.path, shared, extensions), at.node.text[:at.offset])
+        yield from _names(at.document, at.path, at.node.text[:at.offset], shared, extensions)
     else:
         for document in as_value.documents:
             for path, node in nodes_with_paths(document):
@@ -118,22 +161,57 @@ def type_text(declared: Mapping[str, Any]) -> str:
     return f"{shown}, default {declared['default']}" if "default" in declared else shown
 
 
-def _names(seen: Environment, before: str) -> Iterator[Proposal]:
+def _names(
+    document: YamlNode, path: YamlPath, before: str, shared: Mapping[str, YamlNode], extensions: tuple[Function, ...],
+) -> Iterator[Proposal]:
     """Yield the words that may follow the text of an expression."""
     word = _WORD.search(before)
     before = before[:word.start()] if word is not None else before
-    seen = with_locals(seen, before)
+    seen = with_locals(scope_of(document, path, shared, extensions), before)
     tokens = [each for each in tokenize(before) if each.kind != "end"]
     if tokens and tokens[-1].kind == "fault":
         return  # within a string
-    if tokens and tokens[-1].kind == "?" and tokens[-2:-1] and tokens[-2].kind == ".":
+    optional = [each.kind for each in tokens[-2:]] == [".", "?"]
+    if optional:
         tokens.pop()
     if not tokens or tokens[-1].kind != ".":
         yield from _globals(seen)
         return
     start = operand_before(tokens, len(tokens) - 1)
-    if start is not None:
-        yield from _members(seen, before[tokens[start].start:tokens[-2].end])
+    if start is None:
+        return
+    operand = before[tokens[start].start:tokens[-2].end]
+    yield from _keys(operand, document, shared)
+    if optional:
+        yield from _optional_fields(seen, operand)
+    else:
+        yield from _members(seen, operand)
+
+
+def _keys(operand: str, document: YamlNode, shared: Mapping[str, YamlNode]) -> Iterator[Proposal]:
+    """Yield the keys of a mapping in the params, which has no fields if its values are of one type."""
+    first, *names = operand.split(".")
+    value: Any = params_of(document, shared)[0] if first == "params" and names else None
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    for key in value if isinstance(value, Mapping) else ():
+        if str(key).isidentifier():
+            yield Proposal(str(key), "field")
+
+
+def _optional_fields(seen: Environment, operand: str) -> Iterator[Proposal]:
+    """Yield the fields that may follow `.?`: of the operand, or of what is in it if it is an optional."""
+    checked = checked_in(seen, operand)
+    type_ = DYN if checked is None else checked.type
+    if type_.name == _OPTIONAL and type_.parameters:
+        (type_,) = type_.parameters
+    yield from _fields_of(seen, type_)
+
+
+def _fields_of(seen: Environment, type_: Type) -> Iterator[Proposal]:
+    declared = seen.types.get(type_.name)
+    for name, field in declared.fields.items() if declared is not None else ():
+        yield Proposal(name, "field", str(field.type), field.doc)
 
 
 def _globals(seen: Environment) -> Iterator[Proposal]:
@@ -146,7 +224,7 @@ def _globals(seen: Environment) -> Iterator[Proposal]:
         called = [each for each in function.overloads if not each.member and not each.dynamic]
         if called and name.replace(".", "").isidentifier():
             yield Proposal(name, "function", signature(name, called[0]), function.doc)
-    yield from (Proposal(name, "keyword", *texts) for name, texts in _GLOBAL_MACROS.items())
+    yield from (Proposal(name, "keyword", *texts) for name, texts in GLOBAL_MACROS.items())
     yield from (Proposal(each, "keyword") for each in ("true", "false", "null"))
 
 
@@ -166,15 +244,15 @@ def _members(seen: Environment, operand: str) -> Iterator[Proposal]:
     if checked is None:
         return
     type_ = checked.type
-    declared = seen.types.get(type_.name)
-    for name, field in declared.fields.items() if declared is not None else ():
-        yield Proposal(name, "field", str(field.type), field.doc)
+    yield from _fields_of(seen, type_)
     for name, function in seen.functions.items():
         fitting = [each for each in function.overloads if each.member and _fits(each.parameters[0], type_)]
         if fitting and name.isidentifier():
             yield Proposal(name, "function", signature(name, fitting[0]), function.doc)
     if type_.name in ("list", "map", "dyn"):
-        yield from (Proposal(name, "keyword", *texts) for name, texts in _MACROS.items())
+        yield from (Proposal(name, "keyword", *texts) for name, texts in MACROS.items())
+    if type_.name in (_OPTIONAL, "dyn"):
+        yield from (Proposal(name, "keyword", *texts) for name, texts in OPTIONAL_MACROS.items())
 
 
 def _fits(parameter: Type, argument: Type) -> bool:

@@ -46,6 +46,8 @@ _LOOPS: Final = frozenset((
     "transformMapEntry", "optMap", "optFlatMap",
 ))
 """Macros whose first argument is the name of a variable."""
+_INDEXED: Final = frozenset((")", "]", "}", "ident", "escaped", "string", "bytes"))
+"""Tokens before a `[` that begins an index, and no list."""
 _MOST_NESTED: Final = 16
 
 
@@ -84,7 +86,7 @@ def _scope(
     thresholds = [each.text for each in _names(document, "thresholds")] if slot is Slot.WHEN else []
     seen = environment(
         slot, subject=subject.text if subject is not None and subject.text in _SUBJECTS else "node",
-        params=typed(*_params(document, shared)), thresholds=thresholds, extensions=extensions,
+        params=typed(*params_of(document, shared)), thresholds=thresholds, extensions=extensions,
         aggregates=aggregates,
     )
     before = path[2] if path[1:2] == ("variables",) and len(path) > 2 else None
@@ -124,7 +126,7 @@ def _variables(document: YamlNode) -> Iterator[tuple[str, Source]]:
         yield name.text if name is not None else "", text
 
 
-def _params(document: YamlNode, shared: Mapping[str, YamlNode]) -> tuple[dict[str, Any], dict[str, Any]]:
+def params_of(document: YamlNode, shared: Mapping[str, YamlNode]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values of a document's params, and a schema with the properties of all that it refers to."""
     values: dict[str, Any] = {}
     properties: dict[str, Any] = {}
@@ -175,6 +177,8 @@ def operand_before(tokens: Sequence[Token], end: int) -> int | None:
                 return None
             place = opening - 1
             if kind == "]":
+                if place < 0 or tokens[place].kind not in _INDEXED:
+                    return opening  # a list
                 continue
             if kind == "}" or place < 0 or tokens[place].kind != "ident":
                 return opening
@@ -214,6 +218,25 @@ def with_locals(seen: Environment, text: str) -> Environment:
 
 
 def _locals(seen: Environment, tokens: Sequence[Token], opening: int, text: str) -> Iterable[Variable]:
+    if [each.text for each in tokens[max(opening - 3, 0):opening]] == ["cel", ".", "bind"]:
+        return _bound(seen, tokens, opening, text)
+    return _of_elements(seen, tokens, opening, text)
+
+
+def _bound(seen: Environment, tokens: Sequence[Token], opening: int, text: str) -> Iterator[Variable]:
+    """Yield the variable of a `cel.bind` whose value is complete."""
+    depth, commas = 0, []
+    for place in range(opening + 1, len(tokens)):
+        kind = tokens[place].kind
+        depth += (kind in ("(", "[", "{")) - (kind in (")", "]", "}"))
+        if kind == "," and depth == 0:
+            commas.append(place)
+    if len(commas) > 1 and commas[0] == opening + 2:
+        checked = checked_in(seen, text[tokens[commas[0]].end:tokens[commas[1]].start])
+        yield Variable(tokens[opening + 1].text, DYN if checked is None else checked.type)
+
+
+def _of_elements(seen: Environment, tokens: Sequence[Token], opening: int, text: str) -> Iterator[Variable]:
     if opening < 3 or tokens[opening - 1].text not in _LOOPS or tokens[opening - 2].kind != ".":
         return
     start = operand_before(tokens, opening - 2)

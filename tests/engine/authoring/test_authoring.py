@@ -20,7 +20,7 @@ kind: SchedulerPlugin
 metadata: {name: a}
 spec:
   paramsFrom: [{name: shared}]
-  params: {cpu: 5, zones: [a, b]}
+  params: {cpu: 5, zones: [a, b], nested: {deep: 1}}
   aggregates:
   - {name: most, over: nodes, function: max, expression: usage.cpu}
   variables:
@@ -58,7 +58,7 @@ def in_filter(expression: str) -> list[str]:
 @pytest.mark.parametrize(("expression", "expected"), [
     ("alloc@", ["allocatable"]),
     ("variables.@", ["broken", "used"]),
-    ("variables.used < params.@", ["cpu", "hot", "zones"]),
+    ("variables.used < params.@", ["cpu", "hot", "nested", "zones"]),
     ("aggregates.@", ["most"]),
     ("usage.c@ < 5 && true", ["cpu"]),
     ('"pod.spec.containers.all(c, c.na@)"', ["name"]),
@@ -67,6 +67,21 @@ def in_filter(expression: str) -> list[str]:
     ("params.zones.exi@", ["exists", "exists_one"]),
     ("pod.spec.?nodeN@", ["nodeName"]),
     ("math.gr@", ["greatest"]),
+    ("cel.bind(x, node.status, x.node@)", ["nodeInfo"]),
+    ("cel.bind(x, node.status, x.node@", ["nodeInfo"]),
+    ("cel.bind(x, pod.spec.containers.filter(c, true), x.siz@", ["size"]),
+    ("cel.bind(x, x@", []),
+    ("'[1, 2].exi@'", ["exists", "exists_one"]),
+    ("'[pod.spec][0].nodeN@'", ["nodeName"]),
+    ("params.nested.@ < 3", [
+        "all", "deep", "exists", "exists_one", "filter", "map", "size", "sortBy", "transformList", "transformMap",
+        "transformMapEntry"]),
+    ("params.nested.d@", ["deep"]),
+    ("node.?status.?nodeI@", ["nodeInfo"]),
+    ("node.?status.@", ["hasValue", "optFlatMap", "optMap", "or", "orValue", "value"]),
+    ("node.status.?capacity.?o@", []),
+    ("node.?status.optM@", ["optMap"]),
+    ("pod.spec.containers.transformMa@", ["transformMap", "transformMapEntry"]),
     ("has(pod.spec.nodeNa@)", ["nodeName"]),
     ("'\"a string.@\"'", []),
     ("nothing.at.@", []),
@@ -110,6 +125,12 @@ def test_fields_and_values_are_proposed(line: str, expected: list[str]):
      ["highThresholds"]),
     ("a: [1, @", []),
     ("kind: Nothing\nx@", []),
+    ("kind: SchedulerPlugin\nmetadata: {na@", ["name"]),
+    ("kind: SchedulerPlugin\nmetadata: {na@\nspec: {}", ["name"]),
+    ("kind: SchedulerPlugin\nspec: {enforcement: @", ["Audit", "Enforce", "Warn"]),
+    (f"{HEAD}kind: SchedulerPlugin\nspec: {{filter: [{{expression: 'node.sp@", ["spec"]),
+    (f"{HEAD}kind: SchedulerPlugin\nspec: {{filter: [{{expression: node.sp@}}]}}", ["spec"]),
+    (f"{HEAD}kind: SchedulerPlugin\nspec: {{filter: [{{expression: \"pod.metadata.labels['a'].siz@", ["size"]),
 ])
 def test_documents_are_begun(text: str, expected: list[str]):
     assert labels(text) == expected
@@ -144,6 +165,16 @@ def hover(expression: str) -> str:
     ("requ@ests.cpi < 5",
      "```\nrequests: ResourceList\n```\n\nThe pod's effective requests. (cpu: milli-cores, all else: base units)"),
     ("1 +@ 2 == 3", ""),
+    ("pod.spec.containers.ex@ists(c, true)",
+     "```\nx.exists(e, condition)\n```\n\nTrue if the condition holds for an element, or a key of a map."),
+    ("pod.spec.containers.ma@p(c, c.nam",
+     "```\nx.map(e, value)\n```\n\nA value for each element, or key of a map."),
+    ("h@as(pod.spec.nodeName)", "```\nhas(e.field)\n```\n\nTrue if the field is set."),
+    *((text, "```\ncel.bind(name, value, expression)\n```\n\nGives a value a name within an expression.")
+      for text in ("ce@l.bind(x, 1, x) > 0", "cel.b@ind(x, 1, x) > 0", "cel.bi@nd(x, 1")),
+    ("node.?status.opt@Map(s, 1)",
+     "```\nx.optMap(v, value)\n```\n\nThe value with `v` for what is in the optional; none if it is empty."),
+    ("pod.spec.ma@p", ""),
 ])
 def test_parts_of_expressions_are_described(expression: str, expected: str):
     assert hover(expression) == expected
