@@ -7,13 +7,15 @@ an update. `kubectl koord-policy` is completed by `kubectl_complete-koord_policy
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.escaping import one_line
 
+from . import schema
 from .exits import Exit
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ SHELLS: Final = ("bash", "zsh", "fish")
 _FILES: Final = frozenset(("FILE", "PATH", "OLD", "NEW", "SOURCE", "AXIS"))
 """Placeholders of options and arguments whose values are or begin with names of files."""
 _DIRECTORIES: Final = frozenset(("DIR",))
+_SCHEMAS: Final[Mapping[str, Callable[[], Collection[str]]]] = {
+    "KIND": lambda: schema.kinds("v1alpha2"), "COMMAND": lambda: (*schema.outputs(), schema.FAILURE)}
+"""Words of placeholders that are no choices of argparse, as it would list them all in the usage."""
 _ONLY_LISTED: Final = 4
 """cobra's ShellCompDirectiveNoFileComp, which kubectl reads: nothing but the listed values fits."""
 
@@ -57,11 +62,24 @@ def script(shell: str) -> str:
     for each in (parser, *children.values()):
         each.description = COMMANDS.get(each.prog.rpartition(" ")[2], "")  # of one line, as menus show it
         for action in each.options_and_arguments():
+            if action.choices is None:
+                action.choices = _words(action) or None
             if action.metavar in _FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
             elif action.metavar in _DIRECTORIES:
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-    return str(shtab.complete(parser, shell))
+    return _without_preamble(str(shtab.complete(parser, shell)))
+
+
+def _without_preamble(text: str) -> str:
+    """Leave out the comments at the beginning, which say where to store the file: other places than our help does.
+
+    The first line of a script for zsh is no such comment.
+    """
+    lines = text.splitlines(keepends=True)
+    first = lines[:1] if lines and lines[0].startswith("#compdef") else []
+    rest = itertools.dropwhile(lambda line: line.startswith("#") or not line.strip(), lines[len(first):])
+    return "".join((*first, *rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +137,15 @@ def _options(parser: Any, given: Collection[str], beginning: str) -> Iterator[tu
                     and each.startswith(beginning))
 
 
+def _words(action: argparse.Action) -> Collection[Any]:
+    if action.choices is not None:  # as those of the commands themselves
+        return tuple(action.choices)
+    words = _SCHEMAS.get(action.metavar) if isinstance(action.metavar, str) else None
+    return () if words is None else words()
+
+
 def _values(action: argparse.Action, beginning: str) -> Completions:
-    words = tuple((str(each), "") for each in action.choices or () if str(each).startswith(beginning))
+    words = tuple((str(each), "") for each in _words(action) if str(each).startswith(beginning))
     return Completions(words, action.metavar in _FILES | _DIRECTORIES)
 
 

@@ -35,6 +35,8 @@ def test_values_are_completed():
     assert candidates(["hash", "policies", ""]) == Completions()
     assert words("completion", "") == list(SHELLS)
     assert candidates(["lint", "--timeout", ""]) == Completions()
+    assert words("schema", "Sched") == ["SchedulerPlugin"]
+    assert words("schema", "--output-of", "e") == ["eval", "explain"]
 
 
 def test_kubectl_reads_a_word_a_line_and_a_directive():
@@ -50,6 +52,11 @@ def test_a_script_has_every_command_with_its_options(run: Run):
     done = run("completion", "zsh")
     assert (done.exit, done.err) == (0, "")
     assert [name for name in (*COMMANDS, "output-of", "evicted") if name not in done.out] == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_does_not_say_where_to_store_it(shell: str):
+    assert "Copy this to" not in script(shell)
 
 
 def test_bash_completes_commands_options_values_and_files(tmp_path: Path):
