@@ -16,7 +16,7 @@ from .case_run import RunningCase
 from .fixtures import FixtureError
 from .instruments import Both, CallTally
 from .results import CaseResult
-from .suites import Suite, compiled
+from .suites import Suite, compiled, holds_policies
 
 _NOTHING: Final = "nothing was evaluated"
 
@@ -109,6 +109,8 @@ def _check_invalid(running: RunningCase) -> None:
         path = running.suite.worlds.directory / str(invalid.file)
         if not path.is_file():
             raise FixtureError(f"there is no file `{invalid.file}` beside the suite", _path_of_file(running))
+        if not holds_policies(path):
+            raise FixtureError(f"`{invalid.file}` holds no policies", _path_of_file(running))
         source = read_file(path)
     loaded = load([source])
     problems = [each for each in loaded.problems if each.severity is Severity.ERROR]

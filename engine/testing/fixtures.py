@@ -26,6 +26,7 @@ from koordpolicy.engine.source import PolicyError, did_you_mean
 
 DEFAULT_NODE: Final = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 DEFAULT_NAMESPACE: Final = "default"
+_MOST_FAULTS: Final = 3
 _ZONE: Final = "topology.kubernetes.io/zone"
 _GPU: Final = "nvidia.com/gpu"
 _AGE: Final = "1h"
@@ -179,7 +180,10 @@ class Worlds:
                 try:
                     found += files.load(path)
                 except PolicyError as error:
-                    raise FixtureError(str(error), written) from None
+                    # Without lines of the file: a suite may come from a stranger, and name any file.
+                    faults = "; ".join(f"{each.span}: {each.message}" if each.span else each.message
+                                       for each in error.problems[:_MOST_FAULTS])
+                    raise FixtureError(f"the file `{file}` cannot be used: {faults}", written) from None
             self._read = tuple(found)
         return self._read
 

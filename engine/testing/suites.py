@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.engine.cel.check.environment import Function
 from koordpolicy.engine.compile import compile_documents
-from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths, place_of
+from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths, place_of, read_file
+from koordpolicy.engine.documents.specs import GROUP
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source
@@ -144,7 +145,7 @@ def load_suites(
             if other is not document:
                 problems.add(f"two suites are named `{document.name}`, also at {other.origin}", document.span,
                              help="rename one", code="duplicate-name")
-            policies = _policies_of(document, file, documents_of, problems)
+            policies = _policies_of(document, file, files, documents_of, problems)
             if any(each.faulty for each in (document, *policies)):
                 continue
             try:
@@ -160,8 +161,14 @@ def load_suites(
     return LoadedSuites(tuple(suites), tuple(untested))
 
 
-def _policies_of(document: Document, file: Path, documents_of: Any, problems: Problems) -> tuple[Document, ...]:
-    """Return the policies of a suite: those that it names, else those next to it."""
+def _policies_of(
+    document: Document, file: Path, checked: Collection[Path], documents_of: Any, problems: Problems,
+) -> tuple[Document, ...]:
+    """Return the policies of a suite: those that it names, else those next to it.
+
+    `checked` are the resolved files that the user named. Problems of another file show its text only if it holds
+    policies: a suite may come from a stranger, and name files whose text a log must not show.
+    """
     spec = document.spec
     assert isinstance(spec, TestSpec)
     found: dict[Document, None] = {}
@@ -175,7 +182,11 @@ def _policies_of(document: Document, file: Path, documents_of: Any, problems: Pr
         for number, name in enumerate(spec.policies):
             complaints: list[Problem] = []
             for path in files_of(file.parent / name, complaints):
-                take(path)
+                if path.resolve() in checked or holds_policies(path):
+                    take(path)
+                else:
+                    problems.add(f"the suite `{document.name}` names `{path}`, which holds no policies",
+                                 place_of(document, "spec", "policies", number), code="no-policies")
             if complaints:
                 problems.add(f"the suite `{document.name}` names the policies `{name}`, which are not there",
                              place_of(document, "spec", "policies", number),
@@ -189,6 +200,14 @@ def _policies_of(document: Document, file: Path, documents_of: Any, problems: Pr
         problems.add(f"the suite `{document.name}` tests no policy", document.span, code="no-policies",
                      help="name files with `policies`, or call the suite `NAME.test.yaml` beside `NAME.yaml`")
     return tuple(found)
+
+
+def holds_policies(path: Path) -> bool:
+    """Return whether a file names our API group, so that its text may be shown; False if it cannot be read."""
+    try:
+        return GROUP in read_file(path).text
+    except PolicyError:
+        return False
 
 
 def _only_invalid(spec: TestSpec) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,15 +53,19 @@ def load(path: str | Path, *, largest: int = LARGEST) -> Objects:
     left = largest
     for file in _files(path, problems):
         try:
-            size = file.stat().st_size
-            if size > left:
+            with file.open("rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+                # A device has no size, and may have no end.
+                data = b"" if size > left else opened.read(left + 1)
+            if max(size, len(data)) > left:
                 problems.add(
-                    f"`{file}` has {size} bytes, more than the {largest} that are read", help=_SPLIT_LIMIT,
-                    code="too-large",
+                    f"`{file}` has {max(size, len(data))} bytes{'' if size else ' or more'}, more than the {largest} "
+                    f"that are read", help=_SPLIT_LIMIT, code="too-large",
                 )
                 continue
-            left -= size
-            objects = _read(_decoded(str(file), file.read_bytes()))
+            left -= len(data)
+            objects = _read(_decoded(str(file), data))
+            del data
             found += objects
             kinds |= objects.kinds
         except OSError as error:

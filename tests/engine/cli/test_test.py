@@ -219,3 +219,31 @@ def test_watching_runs_again_when_a_file_changes(suite: Path):
 
     assert watch([suite], lambda: runs.append("run"), wait) == 0
     assert len(runs) == 3
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize("text", [
+    f"TOKEN={SECRET}\0PATH=/bin\0", f"token: {SECRET}\n", f"[remote]\n  url = https://{SECRET}@host\n", f"{{{SECRET}",
+    f"apiVersion: v1\nkind: Secret\ndata: {{token: {SECRET}, token: {SECRET}}}\n", f"\xff{SECRET}",
+], ids=["environment", "YAML", "configuration", "broken", "Secret", "not UTF-8"])
+@pytest.mark.parametrize(("head", "case"), [
+    ("policies: [a.yaml, ../secret]", "pod: {}\n    filter: pass"),
+    ("plugin: small\n  fixtures: {files: [../secret]}", "pod: {}\n    filter: pass"),
+    ("plugin: small", "expectInvalid: {file: ../secret, problems: [x]}"),
+], ids=["policies", "fixtures", "expectInvalid"])
+def test_no_text_of_a_file_is_shown_that_only_a_suite_names(
+    tmp_path: Path, run: Run, text: str, head: str, case: str,
+) -> None:
+    (tmp_path / "secret").write_bytes(text.encode("latin-1"))
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "a.yaml").write_text(POLICY)
+    (tmp_path / "tests" / "a.test.yaml").write_text(
+        f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyTest\nmetadata: {{name: t}}\nspec:\n  {head}\n"
+        f"  cases:\n  - name: one\n    {case}\n")
+    for output in ("text", "json", "github", "sarif", "junit"):
+        done = run("test", tmp_path / "tests", "--verbose", "--output", output)
+        shown = done.out + done.err
+        assert "secret" in shown.lower()
+        assert SECRET not in shown

@@ -155,3 +155,10 @@ def test_faults_of_all_files_are_told_at_once(tmp_path):
     assert complaint(tmp_path / "c.yaml") == [
         ("unreadable", f"`{tmp_path / 'c.yaml'}` cannot be read: no such file or directory", None),
     ]
+
+
+def test_a_file_without_an_end_is_not_read_for_ever(tmp_path):
+    endless = tmp_path / "a.yaml"
+    endless.symlink_to("/dev/zero")
+    assert complaint(endless, largest=1000) == [
+        ("too-large", f"`{endless}` has 1001 bytes or more, more than the 1000 that are read", None)]
