@@ -65,6 +65,11 @@ examples:
   koord-policy COMMAND --help
 """
 
+FILES: Final = frozenset(("FILE", "PATH", "OLD", "NEW", "SOURCE"))
+"""Placeholders of options and arguments whose values are names of files, or may be."""
+DIRECTORIES: Final = frozenset(("DIR",))
+"""Placeholders of names of directories."""
+
 _BROKEN_PIPE: Final = 128 + 13
 _INTERRUPTED: Final = 128 + 2
 
@@ -122,6 +127,12 @@ class _Parser(argparse.ArgumentParser):
         before = words[place - 1] if place else ""
         action = self._option_string_actions.get(before)
         return before if action is not None and action.nargs == 0 else ""
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        # An empty path would be that of the working directory: a variable that is not set may stand there.
+        if not arg_string and action.metavar in FILES | DIRECTORIES:
+            raise argparse.ArgumentError(action, "it is empty: a variable that is not set?")
+        return super()._get_value(action, arg_string)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

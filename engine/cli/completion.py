@@ -31,9 +31,8 @@ exit codes: 0 ok, 2 usage
 """
 
 SHELLS: Final = ("bash", "zsh", "fish")
-_FILES: Final = frozenset(("FILE", "PATH", "OLD", "NEW", "SOURCE", "AXIS"))
-"""Placeholders of options and arguments whose values are or begin with names of files."""
-_DIRECTORIES: Final = frozenset(("DIR",))
+_BEGIN_WITH_FILES: Final = frozenset(("AXIS",))
+"""Placeholders of values that begin with names of files."""
 _SCHEMAS: Final[Mapping[str, Callable[[], Collection[str]]]] = {
     "KIND": lambda: schema.kinds("v1alpha2"), "COMMAND": lambda: (*schema.outputs(), schema.FAILURE)}
 """Words of placeholders that are no choices of argparse, as it would list them all in the usage."""
@@ -56,7 +55,7 @@ def script(shell: str) -> str:
     """Return the completion script for one of `SHELLS`."""
     import shtab
 
-    from . import COMMANDS, command_line  # the module that imports this one when it runs
+    from . import COMMANDS, DIRECTORIES, FILES, command_line  # the module that imports this one when it runs
 
     parser, children = command_line("koord-policy", COMMANDS)
     for each in (parser, *children.values()):
@@ -64,9 +63,9 @@ def script(shell: str) -> str:
         for action in each.options_and_arguments():
             if action.choices is None:
                 action.choices = _words(action) or None
-            if action.metavar in _FILES:
+            if action.metavar in FILES | _BEGIN_WITH_FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-            elif action.metavar in _DIRECTORIES:
+            elif action.metavar in DIRECTORIES:
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     return _without_preamble(str(shtab.complete(parser, shell)))
 
@@ -145,8 +144,10 @@ def _words(action: argparse.Action) -> Collection[Any]:
 
 
 def _values(action: argparse.Action, beginning: str) -> Completions:
+    from . import DIRECTORIES, FILES
+
     words = tuple((str(each), "") for each in _words(action) if str(each).startswith(beginning))
-    return Completions(words, action.metavar in _FILES | _DIRECTORIES)
+    return Completions(words, action.metavar in FILES | _BEGIN_WITH_FILES | DIRECTORIES)
 
 
 def kubectl_lines(words: Sequence[str]) -> str:

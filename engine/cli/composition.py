@@ -315,6 +315,8 @@ def need_file(path: Path, expected: str) -> None:
     """
     if path.is_dir():
         raise Stop(f"`{path}` is a directory: {expected}, a file")
+    if path.exists() and not path.is_file():
+        raise Stop(f"`{path}` is no regular file: {expected}")
     if not path.is_file():
         raise Stop(f"there is no file `{path}`: {expected}")
 

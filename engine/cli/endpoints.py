@@ -100,7 +100,7 @@ def _context_of(options: argparse.Namespace) -> ssl.SSLContext:
 
 def token_of(file: Path) -> str:
     """Return the token in a file; raises `Stop` if it holds none, `OSError` if it cannot be read."""
-    token = file.read_text(encoding="utf-8").strip()
+    token = file.read_bytes().decode("utf-8", "replace").strip()
     if not token or not token.isprintable() or not token.isascii():
         raise Stop(f"`{file}` holds no token")
     return token

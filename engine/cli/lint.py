@@ -43,6 +43,7 @@ from koordpolicy.engine.lint.reports import FORMATS, LintReport, ReportEntry, of
 from koordpolicy.engine.lint.slo import is_slo_config
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
 
+from .composition import need_file
 from .durations import seconds
 from .exits import Exit, Stop
 from .policy_sources import (
@@ -166,8 +167,8 @@ def lint_settings(path: Path | None) -> LintConfiguration:
     """
     if path is None:
         path = nearest(Path.cwd())
-    elif not path.is_file():
-        raise Stop(f"there is no file `{path}`")
+    else:
+        need_file(path, "`--settings` takes a koord-policy.yaml")
     return load_settings(path) if path is not None else LintConfiguration()
 
 
@@ -276,8 +277,7 @@ def _load(options: argparse.Namespace, limit: TimeLimit) -> _Files:
 
 
 def _configuration(path: Path, problems: list[Problem], sources: list[Source]) -> tuple[YamlNode, ...]:
-    if not path.is_file():
-        raise Stop(f"there is no file `{path}`")
+    need_file(path, "`--config` takes a configuration of a scheduler or a descheduler, or slo-controller-config")
     found = Problems()
     try:
         source = read_file(path)

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from . import delegation
 from .client_options import add_lease_arguments, add_limit_arguments, lease_of, namespace_name, object_name
-from .composition import LIVE_CLUSTER
+from .composition import LIVE_CLUSTER, need_file
 from .durations import seconds
 from .ending import end_at_signals, leave
 from .exits import Exit, Stop, refuse_given
 from .logs import add_format_argument, start_server_logs
 from .policy_sources import need_cryptography
-from .serving import address, listen, start_listener, tls_of
+from .serving import address, fault_of_files, listen, start_listener, tls_of
 from .terminal import write
 
 if TYPE_CHECKING:
@@ -147,12 +147,12 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
     if options.webhook_bind is None:
         raise Stop("`--webhook-certificates` goes with `--webhook-bind`")
     need_cryptography("--webhook-certificates", "certificates")
-    if options.client_ca is not None and not Path(options.client_ca).is_file():
-        raise Stop(f"there is no file `{options.client_ca}`")
+    if options.client_ca is not None:
+        need_file(Path(options.client_ca), "`--client-ca` takes certificates (PEM)")
     try:
         return server_context(options.client_ca, optional=True)
     except ssl.SSLError as error:
-        raise Stop(f"the file of `--client-ca` cannot be used: {error}") from None
+        raise Stop(fault_of_files(options, error)) from None
 
 
 def _certificates(options: argparse.Namespace) -> CertificateSettings | None:

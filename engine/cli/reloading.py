@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from . import cluster_policies, policy_sources
 from .composition import context_of, discovered_plugins, need_policies_path
-from .exits import refuse_given
+from .exits import Stop, refuse_given
 from .numbers import number
 
 if TYPE_CHECKING:
@@ -153,6 +153,8 @@ class PolicyLoader:
         from koordpolicy.engine.reload.startup import InvalidAtStart
 
         options = self._options
+        if options.state_dir is not None and options.state_dir.exists() and not options.state_dir.is_dir():
+            raise Stop(f"`--state-dir {options.state_dir}` is no directory")
         settings = ReloadSettings(
             interval=self._interval, unit=ReloadUnit(options.reload_unit or "source"),
             invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),

@@ -6,11 +6,12 @@ import argparse
 import os
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from . import delegation
+from .composition import need_file
 from .exits import Stop, refuse_given
 from .logs import add_format_argument
 from .terminal import write
@@ -84,13 +85,31 @@ def tls_of(options: argparse.Namespace, *, certificates_optional: bool = False) 
         if options.client_ca is not None:
             raise Stop("`--client-ca` needs `--tls-cert` and `--tls-key`: without TLS no certificate is read")
         return None
-    for file in filter(None, (options.tls_cert, options.tls_key, options.client_ca)):
-        if not Path(file).is_file():
-            raise Stop(f"there is no file `{file}`")
+    for option, file, content in _files(options):
+        need_file(Path(file), f"`{option}` takes a {content} (PEM)")
     try:
         return tls_context(options.tls_cert, options.tls_key, options.client_ca, optional=certificates_optional)
     except ssl.SSLError as error:
-        raise Stop(f"the files of `--tls-cert`, `--tls-key` and `--client-ca` cannot be used: {error}") from None
+        raise Stop(fault_of_files(options, error)) from None
+
+
+def _files(options: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    """Yield each given file of TLS: its option, its path and its content."""
+    for option, file, content in (("--tls-cert", options.tls_cert, "certificate"),
+                                  ("--tls-key", options.tls_key, "private key"),
+                                  ("--client-ca", options.client_ca, "certificate")):
+        if file is not None:
+            yield option, file, content
+
+
+def fault_of_files(options: argparse.Namespace, error: ssl.SSLError) -> str:
+    """Return which of the files of TLS cannot be used, and why."""
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"`--tls-key {options.tls_key}` is not the key of the certificate `--tls-cert {options.tls_cert}`"
+    for option, file, content in _files(options):
+        if f"{content.upper()}-----".encode() not in Path(file).read_bytes():
+            return f"`{option} {file}` holds no {content} (PEM)"
+    return f"the files of `--tls-cert`, `--tls-key` and `--client-ca` cannot be used: {error}"
 
 
 def admin_token_of(options: argparse.Namespace) -> AdminToken | None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LARGEST: Final = 64 * 1024 * 1024
 """The default of the size of an answer, in bytes."""
 _CHUNK: Final = 256 * 1024
+_OTHER_NAMES: Final = frozenset((62, 64))
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+_NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class Caller:
             raise _NoAnswer(late) from None
         except OSError as fault:
             raise _NoAnswer(late if time.monotonic() >= until else
-                            f"cannot be reached: {(fault.strerror or str(fault)).lower()}") from None
+                            f"cannot be reached: {_reason_of(fault)}") from None
         except http.client.HTTPException:
             raise _NoAnswer(late if time.monotonic() >= until else self._no_server) from None
         finally:
@@ -163,6 +166,18 @@ class Caller:
             if size > self.largest:
                 raise _NoAnswer(f"its answer has more than {self.largest:,} bytes")
         return b"".join(parts)
+
+
+def _reason_of(fault: OSError) -> str:
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        if fault.verify_code in _OTHER_NAMES:
+            return f"its certificate is for other names: {fault.verify_message.rstrip('.')} (see `--server-name`)"
+        return f"its certificate is not trusted: {fault.verify_message} (`--ca` names the file of its authority)"
+    if isinstance(fault, ssl.SSLError):
+        if fault.reason in _NO_TLS:
+            return "it speaks no TLS (write http:// if it should not)"
+        return f"the TLS handshake failed: {(fault.reason or str(fault)).lower().replace('_', ' ')}"
+    return (fault.strerror or str(fault)).lower()
 
 
 def _cut(connected: socket.socket | None) -> None:

@@ -134,7 +134,7 @@ READ = {
     ("manager", "--authorization-kubeconfig"): (
         *_MANAGER, "--authentication-kubeconfig", "koord-policy.yaml", "--authorization-kubeconfig", GONE),
     ("simulate", "--trace"): ("simulate", "--trace", GONE),
-    ("sweep", "--trace"): ("sweep", "--trace", GONE, "--seed", "1"),
+    ("sweep", "--trace"): ("sweep", "seed=1", "--trace", GONE),
     ("test", "paths"): ("test", GONE),
     ("top", "--cluster"): ("top", "--cluster", GONE, "--once"),
     ("top", "--token-file"): ("top", *ENDPOINT, "--token-file", GONE, "--once"),
@@ -213,6 +213,29 @@ def test_a_file_that_is_not_there_is_a_wrong_usage(run: Run, arguments: tuple[st
     assert outcome.err
 
 
+# A console shows invalid policies, and goes on.
+REFUSED = {name: arguments for name, arguments in READ.items() if name != ("console", "--policies")}
+
+
+def with_path(arguments: tuple[str, ...], path: str) -> list[str]:
+    return [path if each == GONE else each for each in arguments]
+
+
+@pytest.mark.parametrize("arguments", READ.values(), ids=[" ".join(each) for each in READ])
+def test_an_empty_path_is_a_wrong_usage(run: Run, arguments: tuple[str, ...]):
+    outcome = run(*with_path(arguments, ""))
+    assert (outcome.exit, "it is empty: a variable that is not set?" in outcome.err) == (2, True), outcome.err
+
+
+@pytest.mark.parametrize("arguments", REFUSED.values(), ids=[" ".join(each) for each in REFUSED])
+def test_a_file_that_is_no_text_is_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...]):
+    file = tmp_path / "file"
+    file.write_bytes(b"\xff\xfe\0")
+    outcome = run(*with_path(arguments, str(file)))
+    assert (outcome.exit in (2, 3), "Traceback" in outcome.err) == (True, False), outcome.err
+    assert outcome.err + outcome.out
+
+
 @pytest.mark.parametrize(("token", "log"), [(GONE, "audit.jsonl"), ("token", f"{GONE}/audit.jsonl")])
 def test_so_are_those_of_a_console_with_changes(run: Run, tmp_path: Path, token: str, log: str):
     tokens = tmp_path / "tokens.csv"
@@ -231,7 +254,7 @@ def test_an_agent_that_does_not_listen_needs_no_options_of_readers(run: Run, opt
 
 
 @pytest.mark.parametrize("arguments", [
-    ("simulate", "--nodes", GONE), ("simulate", "--policies", GONE), ("sweep", "--seed", "1", "--nodes", GONE),
+    ("simulate", "--nodes", GONE), ("simulate", "--policies", GONE), ("sweep", "seed=1", "--nodes", GONE),
 ])
 def test_so_is_one_beside_a_trace(run: Run, arguments: tuple[str, ...]):
     outcome = run(*arguments, "--trace", "examples/08-replay-a-trace")

@@ -194,6 +194,13 @@ def test_linting_that_takes_too_long_is_ended_and_reported(policies: Path):
         path.as_uri(), "linting took longer than 0.001 s: make the policies smaller or simpler")
 
 
+def test_a_message_that_is_too_long_ends_the_command():
+    done = subprocess.run([sys.executable, "-m", "koordpolicy", "lsp"], input=b"Content-Length: 99999999999\r\n\r\n{",
+                          capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (
+        0, b"", "a message of 99,999,999,999 bytes has more than the 67,108,864 that are read\n")
+
+
 def test_the_command_ends_with_0_when_the_editor_ends_it():
     with subprocess.Popen([sys.executable, "-m", "koordpolicy", "lsp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE) as process:

@@ -46,3 +46,8 @@ def test_a_server_that_sends_a_byte_now_and_then_does_not_hold_the_request(serve
         assert Caller(seconds=0.4).ask(server.url, "/status").error == "no answer within 0.4 s"
     finally:
         stop.set()
+
+
+def test_a_server_without_tls_is_reported(serve):
+    url = serve().url.replace("http:", "https:")
+    assert Caller().ask(url, "/status").error == "cannot be reached: it speaks no TLS (write http:// if it should not)"

@@ -325,7 +325,10 @@ def test_servers_are_asked_over_tls_with_a_certificate_of_ones_own(run, policies
         done = run(*words, "--ca", authority, "--cert", tmp_path / "mine.pem")
         assert (done.exit, "generation 1, hash" in done.out) == (0, True)
         done = run(*words)
-        assert (done.exit, "cannot be reached: " in done.out) == (6, True)
+        assert (done.exit, "certificate is not trusted: " in done.out, "(`--ca` names" in done.out) == (6, True, True)
+        done = run("status", "--endpoint", client.url.replace("127.0.0.1", "localhost"), "--ca", authority,
+                   "--cert", tmp_path / "mine.pem")
+        assert (done.exit, "its certificate is for other names: Hostname mismatch" in done.out) == (6, True)
         done = run(*words, "--ca", authority)
         assert (done.exit, "cannot be reached: " in done.out) == (6, True)
     assert run(*words, "--ca", policies / "policy.yaml").exit == 2
@@ -342,5 +345,5 @@ def test_the_certificate_of_a_server_that_is_called_by_address_is_for_its_name(r
         words = ("status", "--endpoints", f"dns+{client.url}", "--ca", tmp_path / "ca.pem")
         found = [run(*words, *more) for more in ((), ("--server-name", name), ("--server-name", f"x{name}"))]
     assert [(done.exit, "generation 1, hash" in done.out) for done in found] == [(6, False), (0, True), (6, False)]
-    assert "certificate verify failed: ip address mismatch" in found[0].out
-    assert "certificate verify failed: hostname mismatch" in found[2].out
+    assert "its certificate is for other names: IP address mismatch" in found[0].out
+    assert "its certificate is for other names: Hostname mismatch" in found[2].out
