@@ -29,8 +29,8 @@ class AnalysisJobs:
     """The analyses that were started, one at a time. `close` ends them."""
 
     def __init__(self, *, limit: float = SECONDS, idle: float = _IDLE) -> None:
-        """`limit` is the time that an analysis may take, in seconds. What was found for a cluster is dropped, with the
-        cluster, once nothing was analysed for the time `idle`.
+        """`limit` is the time that an analysis may take, in seconds. Cached results and their cluster are dropped after
+        `idle` seconds without an analysis.
         """
         self.jobs: BackgroundJobs[AnalysisView] = BackgroundJobs(
             "analysis", "analyses", limit=limit,
@@ -39,13 +39,13 @@ class AnalysisJobs:
         self._ended = False
         self._lock = threading.Lock()
         self._kept: tuple[Hashable, ConsoleState] | None = None
-        """The last state that was analysed, with what it is of: what was found for it is not computed again."""
+        """The key and the state of the last analysis: a later analysis with the same key reuses the state's results."""
         self._drop = threading.Timer(idle, self._forget)
 
     def audit(self, state: ConsoleState, at: str = "") -> AnalysisView:
         """Begin the audit of the active policies, or return one that is under way or up to date.
 
-        To be called by the thread that owns the state; `at` is the time that it is of, empty for now.
+        To be called by the thread that owns the state. `at` is the time of the state; empty for now.
 
         Raises:
             NotPermitted: too many analyses wait.

@@ -1,8 +1,9 @@
 """The requests that change the policies of running servers: promotions and rollbacks.
 
-A change is looked at first: every server says what it would do. What was shown is confirmed by its hash, and each
-server is sent the hashes before and after, so that nothing else is changed. The console's own token makes the change;
-the audit log names the user. Servers are changed one after the other; a promotion ends at the first one that fails.
+A change begins with a dry run on every server. The request that applies it contains the hash of the plan that was
+shown, and each server receives its own hashes before and after, so that nothing else is changed. Servers are called
+with the console's own token; the audit log names the user. They are changed one after the other; a promotion ends at
+the first one that fails.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from .models.model import Model
 from .rights import EVERYTHING
 from .routes import USER, Route, json_answer
 
-_UNKNOWN: Final = "it does not take the console's token: start the console with its `--admin-token-file`"
+_UNKNOWN: Final = "it rejects the console's token: start the console with its `--admin-token-file`"
 _COST: Final = 5.0
 _THREADS: Final = 16
 _FOLLOW_LOOKS: Final = 20
@@ -56,7 +57,7 @@ class Change(Model, frozen=True, kw_only=True, rename="camel"):
 
     action: str
     to: str = ""
-    """The hash of the generation that a rollback activates; empty for the one before, of each server."""
+    """The hash of the generation that a rollback activates. Empty: each server activates its previous generation."""
     decisions: int = DECISIONS
     max_differences: float = MOST_DIFFERENCES
     confirm: str = ""
@@ -148,7 +149,7 @@ class ChangeRoutes:
             raise NotPermitted(409, "another change is under way: look again when it is done")
         self._busy = True
         try:
-            # With the tokens of the first look until the last one: without them a change would end in the middle.
+            # The tokens are read once, so that their rotation cannot end a change half-way.
             callers = _Callers(self._caller(self._servers.reader), self._changer())
             return json_answer(await self._applied(change, request, callers))
         finally:
@@ -216,7 +217,9 @@ class ChangeRoutes:
         return found
 
     async def _followed(self, result: ServerResult, after: str, looks: int, reader: Caller) -> ServerResult:
-        """Return the result of a server that may read the directory that another one wrote, a moment later."""
+        """Poll a server that reads its policies from a directory which another server has just written; return its
+        result.
+        """
         for look in range(looks):
             if look:
                 await self._sleep(_FOLLOW_PAUSE_S)
@@ -257,7 +260,7 @@ class ChangeRoutes:
     async def _ask(
         self, changer: Caller, endpoints: Sequence[str], path: str, body: object,
     ) -> list[EndpointAnswer]:
-        """Ask servers for a change, or for its dry run; the token that one does not take is the console's."""
+        """Request a change or its dry run; a 401 is explained as a rejection of the console's token."""
         answers = await self._call_all(changer, endpoints, path, body)
         return [replace(each, error=_UNKNOWN) if each.code == 401 else each for each in answers]
 

@@ -39,7 +39,9 @@ MakeState: TypeAlias = Callable[[ConsoleState, PolicySet], ConsoleState]
 
 USER_AGENT: Final = "koord-policy/console"
 WHOLE: Final = ("Node", "Pod", "NodeMetric")
-"""The kinds of which all fields are read, as expressions of the page may read any; of others, what policies read."""
+"""Kinds that are followed with all fields, since expressions of the page may read any; other kinds only with the fields
+that policies read.
+"""
 _SLICE_S: Final = 0.2
 _SHORTEST_S: Final = 1.0
 _LONGEST_S: Final = 30.0

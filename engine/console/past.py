@@ -75,7 +75,7 @@ class Past:
 
     @contextmanager
     def timeline(self) -> Iterator[tuple[Timeline, FlightRecording, bool]]:
-        """The timeline so far, the recording as far as it was read, and whether that is all that is written.
+        """The timeline so far, the part of the recording that was read, and whether all that is written was read.
 
         Neither changes within the block.
         """

@@ -77,7 +77,7 @@ def check_draft(policies: PolicySet, text: str, file: str = "") -> CheckView:
     whole.subjects = (*(each for each in others.subjects if id(each.document) in staying), *whole.subjects)
     whole.files = frozenset((source.name,))
     found = [each.problem for each in check(whole, (source,), policies.settings or LintConfiguration())
-             if each.found.span is not None]  # the draft is not to blame for what has no place
+             if each.found.span is not None]  # problems without a place are not of the draft
     return CheckView(
         faults=faults((*problems.found, *found)),
         policies=[each.name for each in loaded.documents if each.kind is not Kind.TEST],
@@ -109,7 +109,7 @@ def evaluate_draft(state: ConsoleState, text: str, key: str, offset: int, file: 
         return replace(shown, failure="this expression has no value per node")
     try:
         return replace(shown, colours=coloured(at.program, frame))
-    except KeyError as error:  # a variable of other rows: an aggregate over pods
+    except KeyError as error:  # a variable that nodes do not have, as in an aggregate over pods
         return replace(shown, failure=f"this expression reads {error}, which no node has")
 
 
@@ -165,7 +165,7 @@ def run_tests(policies: PolicySet, text: str, file: str = "") -> TestsView:
     """Run the PolicyTests of a draft over its policies.
 
     Raises:
-        PolicyError: a document is not valid, or a test names files: the server's files are not the draft's.
+        PolicyError: a document is not valid, or a test names files, which a draft cannot read.
         OverdueError: the deadline of the thread passed.
     """
     loaded, _ = _compiled(policies, text, file)
@@ -245,7 +245,7 @@ def _expression_at(loaded: Documents, compiled: Sequence[Compiled], offset: int)
 
 
 def _program_of(compiled: Compiled, source: Source) -> Program | None:
-    """Return the program of an expression; of a variable as the first expression sees it that can read it."""
+    """Return the program of an expression. A variable is checked in the scope of the first expression that reads it."""
     for program in programs_of(compiled):
         if program.source is source:
             return program

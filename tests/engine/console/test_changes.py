@@ -295,7 +295,7 @@ def test_a_server_with_another_token_names_that_of_the_console(serve):
 
     async def scenario(ask: Ask) -> None:
         assert results(await applied(ask)) == ("none", [(
-            "failed", "it does not take the console's token: start the console with its `--admin-token-file`")])
+            "failed", "it rejects the console's token: start the console with its `--admin-token-file`")])
 
     serve(scenario, server)
 
