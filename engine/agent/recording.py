@@ -166,7 +166,7 @@ def _same(node: YamlNode) -> YamlNode:
 
 
 def _of_line(span: Span) -> YamlNode:
-    """Return the node of a line of JSON: of what is JSON and no YAML, one without fields."""
+    """Return the YAML node of a JSON line; of JSON that is not valid YAML, a node without fields."""
     text = span.source.text[span.start : span.end]
     try:
         return read(span.source.part(text, range(span.start, span.end + 1)))[0]

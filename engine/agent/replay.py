@@ -1,8 +1,7 @@
 """The QoS manager's run loop over recorded time: runs each strategy on each node at its intervals.
 
-Every strategy runs at the start and then an interval after each round. Its writes go to the recorded control group
-files, so that the next round starts from there, and its evictions succeed; the recorded pods and their usage do not
-react to them.
+A strategy runs at the start, then one interval after each of its rounds. Its writes change the recorded control group
+files, which its next round reads, and its evictions succeed; the recorded pods and their usage do not react to them.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class ReplayedRound:
 
     @property
     def eventful(self) -> bool:
-        """Return whether anything was adjusted or failed."""
+        """True if anything was adjusted or failed."""
         return bool(self.adjustments or self.errors)
 
     def to_json(self) -> dict[str, object]:

@@ -51,9 +51,9 @@ class MetricCache:
         self._lock = threading.Lock()
 
     def require(self, what: str, window: int) -> None:
-        """Keep samples of a kind for that long, in nanoseconds, but at most an hour; never shortens a retention.
+        """Retain samples of a kind for a window of nanoseconds, at most an hour; never shortens a retention.
 
-        A window longer than any before has only the existing samples at its first read, and is full later.
+        The first read of a window that is longer than all before sees only the samples retained so far.
         """
         if window <= self.retention(what):
             return
@@ -66,13 +66,13 @@ class MetricCache:
                 table.resize(self._rows(what, resource))
 
     def retention(self, what: str) -> int:
-        """Return how long samples of a kind are kept, in nanoseconds."""
+        """Return the time for which samples of a kind are retained, in nanoseconds."""
         return self._retention.get(what, self._retention["pod"])
 
     def table(self, what: str, resource: str, interval: int = 0) -> SeriesTable:
         """Return the series of a resource of all subjects of a kind, for a collector that appends to them.
 
-        `interval` is the collector's, in nanoseconds (0: the cache's), and has its effect on the first call.
+        `interval` is the collector's, in nanoseconds (0: the cache's), and counts only in the first call.
         """
         tables = self._tables.setdefault(what, {})
         found = tables.get(resource)
@@ -174,7 +174,7 @@ class _CacheReadings(MetricReadings):
         }
 
     def _usage(self, what: str, name: str, resource: str, statistic: str, window: int) -> float:
-        # A round asks the same of many subjects, one after the other.
+        # One round queries the same resource and window for many subjects in turn.
         if self._table is None or self._asked != (what, resource, window):
             self._cache.require(what, window)
             self._asked = what, resource, window

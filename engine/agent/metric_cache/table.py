@@ -13,20 +13,21 @@ from .series import STATISTICS
 
 _NONE: Final = math.nan
 _NOTHING_FOUND: Final = (1, 0, 0, 0)
-"""The last window, which no query has: it ends before it begins."""
+"""A window that equals no query's, as its end precedes its start."""
 _FEW: Final = 1 / 16
-"""The share of the series above which queries for the same window are answered for all series at once."""
+"""Above this share of series queried for one window, the statistic is computed for all series at once."""
 _MOST_QUERIES: Final = 64
-"""The queries that are known at most: without a new row they are not forgotten, and each second has windows of its own.
+"""The maximum number of cached queries, which are dropped when a row is appended: without a new row, each second has
+windows of its own.
 """
 
 
 class SeriesTable:
     """The series of one resource, a column for each subject; rows are times, in nanoseconds, ascending.
 
-    It holds the last `rows` times at least and a quarter more at most, whatever is appended. A subject without a value
-    at a time has none there. Values of one time lie side by side, so that appending them costs one copy; a query
-    costs the rows of its window. May be used from any thread.
+    It holds the last `rows` times, and up to a quarter more. A subject that was not measured at a time has no value in
+    that row. Values of one time are adjacent in memory, so that appending them costs one copy; the cost of a query
+    grows with the rows of its window. May be used from any thread.
     """
 
     def __init__(self, rows: int, *, exact_rows: int | None = None) -> None:
@@ -287,7 +288,7 @@ class SeriesTable:
         self._changed()
 
     def _arrange(self, names: Sequence[str]) -> None:
-        """Give these names the columns, in their order; names without one yet have no values."""
+        """Assign the columns to these names in order; new names have no values."""
         old, columns, width = self._values, self._columns, self._width
         self._columns = {name: column for column, name in enumerate(names)}
         self._free.clear()
@@ -299,7 +300,7 @@ class SeriesTable:
         self._changed()
 
     def _changed(self) -> None:
-        """Forget what was found of columns and windows."""
+        """Invalidate cached columns and windows."""
         self._names = None
         self._forget_answers()
 

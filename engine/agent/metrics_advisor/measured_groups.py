@@ -126,7 +126,7 @@ class Rows:
     __slots__ = ("_places", "names", "subjects")
 
     def __init__(self, subjects: Subjects, before: Rows | None) -> None:
-        """`before` is the state of the subjects until now, of which that of the same subjects is kept."""
+        """State of subjects that are also in `before` is carried over."""
         self.subjects = subjects
         self.names = tuple(each.name for each in subjects)
         places = {} if before is None else {each: place for place, each in enumerate(before.subjects)}
@@ -140,7 +140,7 @@ class Rows:
 
 
 class RowsOf(Generic[R]):
-    """Makes the rows of subjects anew when these are others."""
+    """Rebuilds the rows when the subjects change."""
 
     def __init__(self, make: Callable[[Subjects, R | None], R]) -> None:
         self._make = make

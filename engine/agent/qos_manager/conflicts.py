@@ -35,7 +35,7 @@ _ROLES: Final[Mapping[str, str]] = {"suppressCPU": "BECPUSuppress", "cpuBurst": 
 """The strategies in whose place documents act, by the key of the action: for `SHARED`."""
 _BELOW_PODS: Final = (Subject.POD, Subject.CONTAINER)
 _OF_PODS: Final = "cpuBurst"
-"""The action that is of the pods of its subject, whatever that is."""
+"""The action applies to whatever pods its subject has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Original values are given back, in an order in which the kernel accepts them."""
+"""Restores the original values of files, in an order that the kernel accepts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RestoredFile:
 
 @dataclass(slots=True)
 class _Target:
-    """A file with what it gets back: `pieces` are the texts to write."""
+    """A file and the texts (`pieces`) that restore it."""
 
     path: str
     entry: JournalEntry
@@ -69,11 +69,11 @@ class _Target:
 
 
 def restore(tree: FileTree, journal: ResourceJournal, paths: Iterable[str] | None = None) -> tuple[RestoredFile, ...]:
-    """Give files of the journal (all, or those of `paths`) their original values back; remove them from the journal.
+    """Restore files of the journal (all, or those of `paths`) to their original values; remove them from the journal.
 
     CPU sets and quotas grow from parents to children and shrink from children to parents; bursts shrink before quotas
-    and grow after them. A resctrl group that the agent made is removed with the last of its files. What was changed by
-    somebody else since is left as it is, and removed from the journal too.
+    and grow after them. A resctrl group that the agent made is removed with the last of its files. A file that somebody
+    else changed is left as it is, and dropped from the journal.
     """
     chosen = None if paths is None else set(paths)
     entries = {path: each for path, each in journal.entries.items() if chosen is None or path in chosen}
@@ -163,7 +163,7 @@ def _target(tree: FileTree, path: str, entry: JournalEntry) -> _Target | Restore
 
 
 def _original_piece(file: ResourceFile, original: str, part: str) -> str:
-    """Return the line of a part in the original content; the one that resets it if there was none."""
+    """Return the line of a part in the original content, or the line that resets it if there was none."""
     disk, _, key = part.partition(" ")
     if key:
         values = (field for line in original.splitlines() if line.split()[:1] == [disk] for field in line.split()[1:])
@@ -194,7 +194,7 @@ def _result(target: _Target) -> RestoredFile:
 
 def _refused(path: str, entry: JournalEntry, reason: str) -> RestoredFile:
     return RestoredFile(path, RestoreStatus.FAILED, entry.original,
-                        f"{path} does not get its original value `{entry.original.strip()[:64]}` back: {reason}")
+                        f"the original value `{entry.original.strip()[:64]}` of {path} cannot be restored: {reason}")
 
 
 def _remove_group(path: str) -> RestoredFile:

@@ -444,7 +444,9 @@ class StatesInformer:
                 f"{kind} ({max(0.0, self._now() - each.heard):.0f} s old)" for kind, each in self.stored.items()))
 
     def _restored_at(self, stored: StoredState) -> float:
-        """Return when a stored state was heard of; one of the future, after the clock was set back, is of no age."""
+        """Return when a stored state was heard of, by `clock`; a time in the future (the clock was set back) counts as
+        infinitely old.
+        """
         age = self._now() - stored.heard
         return self._clock() - age if age >= 0 else -math.inf
 
