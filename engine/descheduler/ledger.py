@@ -2,8 +2,8 @@
 
 An eviction needs a reservation in the ledger of the running cycle. A reservation is written only if nobody changed the
 ledger since it was read, so that all replicas together keep the limits of one cycle, and a replica that missed the
-begin of another cycle evicts nothing. One of a replica that ended before it settled it counts until its cycle has
-ended, and in later ones until it expires, as the request may still be carried out.
+begin of another cycle evicts nothing. The reservation of a replica that ended before it recorded the outcome counts
+until its cycle has ended, and in later cycles until it expires, as the request may still be carried out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST: Final = 2_000
 EXPIRES: Final = 60 * 1_000_000_000
 """The time in ns after which a request for an eviction is no longer under way."""
 _TRIES: Final = 20
-"""The most attempts to write a reservation, or the end of a share, that others forestall."""
+"""Attempts to write a reservation, or the end of a share, while other replicas change the ledger."""
 _FAULTS: Final = 20
 """The most requests of a share that fail although nobody else changed the ledger; after them it reserves nothing."""
 LEDGER: Final = "ledger"
@@ -231,7 +231,9 @@ class CycleLedger:
         return Refusal(LEDGER, f"the ledger of the replicas cannot be written: {why}") if why else self._fault
 
     def settle(self, pod: PodInfo, *, made: bool) -> None:
-        """Note the outcome of a reserved eviction; False gives it back to the limits. The next write contains it."""
+        """Record the outcome of a reserved eviction, for the next write; `made=False` returns the reservation to the
+        limits.
+        """
         self._outcomes[pod.uid] = made
 
     def finish(self, error: str) -> bool:

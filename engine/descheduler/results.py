@@ -48,7 +48,7 @@ class Decision:
 
     @property
     def is_final(self) -> bool:
-        """True if nothing that is decided later about the pod counts."""
+        """True if later decisions about the pod are ignored."""
         return self.evicted or self.requested
 
 
@@ -74,10 +74,10 @@ def _outcome(pod: PodInfo, decision: Decision) -> EvictionOutcome:
 
 
 class Turn(NamedTuple):
-    """The decisions while one plugin had the evictor, the latest of each pod.
+    """The decisions made while one plugin used the evictor, the last one per pod.
 
-    A pod is known by its object, of which the snapshot of a cycle has one: the keys of a million candidates would cost
-    more than their decisions. `Decisions` joins the turns by key.
+    Pods are keyed by object, not by name: a snapshot has one object per pod, and the names of a million candidates
+    would cost more than their decisions. `Decisions` joins the turns by name.
     """
 
     profile: str
@@ -85,7 +85,7 @@ class Turn(NamedTuple):
     decisions: dict[PodInfo, Decision]
 
     def put(self, pod: PodInfo, decision: Decision) -> None:
-        """Record a decision, which a final one before it outlasts."""
+        """Record a decision; a final earlier one is not replaced."""
         known = self.decisions.pop(pod, None)
         self.decisions[pod] = decision if known is None or not known.is_final else known
 
@@ -126,7 +126,7 @@ class Decisions:
         return tuple(found.values())
 
     def which(self, takes: Callable[[Decision], bool]) -> tuple[EvictionOutcome, ...]:
-        """Return the outcomes of decisions that are taken, without making those of the others."""
+        """Return the outcomes whose decision satisfies `takes`, without building the others."""
         if not self._is_each_of_its_own:
             return tuple(each for each in self.outcomes if takes(each.decision))
         found: list[EvictionOutcome] = []
@@ -254,7 +254,7 @@ class CycleResult:
 
     @property
     def useless(self) -> tuple[EvictionOutcome, ...]:
-        """The evictions that only their proof stopped, of pods that nothing else evicts."""
+        """The evictions that only the proof stopped, of pods that no other plugin evicts."""
         stopped = self.decisions.which(lambda each: each.stopped_by == PROOF)
         evicted = {each.pod for each in self.evicted} if stopped else frozenset()
         return tuple(each for each in stopped if each.pod not in evicted)
@@ -336,7 +336,7 @@ class CycleRecord:
         return self._evicted.keys()
 
     def leaving_pods(self) -> Sequence[PodInfo]:
-        """Return those of them that the snapshot has, in order; always the same list, which grows."""
+        """Return the leaving pods that are in the snapshot, in order; always the same, growing list."""
         return self._leaving
 
     def audit(self, profile: str, plugin: str, pod: str, refusal: Refusal) -> None:

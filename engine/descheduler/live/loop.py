@@ -110,10 +110,10 @@ class LiveDescheduler:
         `clock` returns the API server's time in nanoseconds since the epoch, `wall` this machine's in seconds, by
         which views are dated. `ticks` measures intervals, in nanoseconds. `client` writes for plugins, `leaving` has
         the pods that it evicted. `ready` is called once, when the first lists are applied. With `once`, `run` returns
-        after one cycle. No cycle looks at objects of a kind of which the API server was not heard for
-        `longest_staleness_s` seconds, and no background controller. `settle` is called once a minute. `memory`
-        remembers useless evictions. `placements` returns what places successors on snapshots of the cluster, to prove
-        the evictions of profiles; None if they are not proved. With `shards` several replicas run each cycle together.
+        after one cycle. A kind not heard of for `longest_staleness_s` seconds stops the cycles and the background
+        controllers that read it. `settle` is called once a minute. `memory` remembers useless evictions. `placements`
+        returns the placements of successors that prove the evictions of profiles; None if they are not proved. With
+        `shards` several replicas run each cycle together.
         """
         self.view = LoopView()
         self.cluster = cluster
@@ -294,7 +294,7 @@ class LiveDescheduler:
         shards.finish(part, report.result.error)
         if part.kind is not PartKind.SHARE and self._share is not None:
             report = _joined(self._share, report)
-        # Of a cycle that another leader has ended the report is not shown: it must not be joined with a later one.
+        # The report of a cycle that another leader ended is dropped, so that no later one is joined with it.
         self._share = None if part.last else report
         if part.last:
             self._publish(report)

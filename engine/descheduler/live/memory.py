@@ -41,9 +41,9 @@ class ConfigMapMemoryStore:
 class CycleMemory:
     """The memory between the cycles of a leader; for the descheduler's thread.
 
-    A store that cannot be read is tried again at the next cycle, and not written before: until then nothing is
-    remembered. A damaged one is replaced. One that cannot be written is tried again after the next cycle. What another
-    process wrote meanwhile is merged.
+    A store that cannot be read is read again in the next cycle, and is not written until then; the cycles before
+    remember nothing. A damaged store is replaced. A write that failed is repeated after the next cycle. The entries
+    that another process wrote meanwhile are merged.
     """
 
     def __init__(self, store: MemoryStore) -> None:
@@ -61,7 +61,7 @@ class CycleMemory:
         return self._memory
 
     def end(self, memory: UselessEvictionMemory | None, *, dry_run: bool) -> None:
-        """Keep the memory after a cycle, and write it if it was no dry one; None keeps the one before."""
+        """Store the memory after a cycle (after a dry run, in this process only); None leaves the previous one."""
         if memory is None:
             return
         self._memory = memory
@@ -79,7 +79,8 @@ class CycleMemory:
         except (OSError, ValueError) as error:
             _LOG.warning("useless evictions cannot be written: %s", error)
         else:
-            _LOG.warning("useless evictions cannot be written: others write them all the time")
+            _LOG.warning("useless evictions cannot be written: other processes changed them before each of %d attempts",
+                         _TRIES)
 
     def forget(self) -> None:
         """Read the store again before the next cycle: another process may write it meanwhile."""

@@ -25,7 +25,7 @@ _LOOK: Final = _SECOND
 _PAUSE: Final = 5 * _SECOND
 """The time after a look that failed."""
 _MOST_OWNED: Final = 1_000_000
-"""The most nodes, also deleted ones, of which it is known whether they are of the own share."""
+"""The number of nodes, deleted ones included, whose shard is cached."""
 
 
 class ConfigMapLedgerStore:

@@ -19,7 +19,7 @@ LARGEST: Final = 1_000_000
 
 
 class StoreChangedError(OSError):
-    """Another process changed what is stored, or created or deleted it, since it was read: read it again."""
+    """Another process changed, created or deleted the store since this one read it; read it again."""
 
 
 class MemoryStore(Protocol):
@@ -39,7 +39,7 @@ class MemoryStore(Protocol):
 
         Raises:
             StoreChangedError: another process wrote it since this one read or wrote it; it is unchanged.
-            OSError: it cannot be written; it is unchanged, or there is no answer.
+            OSError: it cannot be written and is unchanged, or the outcome is not known.
         """
         ...
 
