@@ -1,7 +1,7 @@
 """Reads one source of policies on disk: a ConfigMap's mount, a directory or a file.
 
-`stamp` is cheap and shows whether anything may have changed; `read` reads all files and returns a `Version` only if
-they are of one moment. Both are stateless and raise nothing: problems are part of the result.
+`stamp` is cheap and shows whether anything may have changed; `read` reads all files and returns a `Version` only if no
+file changed while they were read. Both are stateless and raise nothing: problems are part of the result.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Version:
     """The sha256 of each file's bytes; an empty string for a file that could not be read."""
     broken: Mapping[str, Problem] = field(default_factory=lambda: MappingProxyType({}))
     bundle: str = ""
-    """The digest of the bundle that it is of; empty if it is of another source."""
+    """The digest of the bundle that the version was pulled from; empty for other sources."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -56,7 +56,7 @@ class Attempt:
     began: int
     """When the pod was taken from the queue, in nanoseconds since the epoch."""
     pod: PodInfo | None = None
-    """The pod as the cluster has it, if it was requeued; None if it is bound, or gone, or another of its name."""
+    """The requeued pod in its current version; None if the pod was bound, deleted or replaced."""
 
 
 class SchedulingLoop:
@@ -278,9 +278,7 @@ class SchedulingLoop:
             self._note_freed(pod, node)
 
     def _note_freed(self, pod: PodInfo, node: str) -> None:
-        """Notify the queue that a pod is no longer nominated for the node: for other pods the effect is that of its
-        deletion.
-        """
+        """Notify the queue that a nominated pod left the node, which helps other pods as its deletion would."""
         if self.scheduler.nominations.recorded_node_of(pod) != node:
             self.queue.note(Event("Pod", pod.key, pod.object, None, pod.on(node), None, assumed=True))
 
@@ -315,7 +313,7 @@ class SchedulingLoop:
 
     def _next(self) -> QueuedPod | None:
         while (queued := self._pop_chosen() or self.queue.pop()) is not None:
-            # The queue does not hold the pod any more: only from here on nothing takes it back.
+            # Taken from the queue: results of bindings can no longer remove it from there.
             self.scheduler.process_bindings()
             going = (queued.pod.object.get("metadata") or {}).get("deletionTimestamp")
             if not going and not self._is_bound(queued.pod):
@@ -340,7 +338,7 @@ class SchedulingLoop:
                     continue
                 key = call_plugin(self.failures, active, Point.QUEUE_SORT, active.instance.next_pod)
                 gated = self.queue.gated(key) if isinstance(key, str) else None
-                if gated is not None:  # a plugin may open its own gate like this, but no other plugin's
+                if gated is not None:  # a plugin may pass its own gate here, no other one's
                     self._enqueue(gated, but=active.name)
                     if key in self.gated:
                         continue
@@ -349,7 +347,7 @@ class SchedulingLoop:
                     return found
         return None
 
-    # Out of it
+    # After an attempt
 
     def _concluded(self, verdict: Verdict) -> None:
         held = self._held.pop((verdict.pod.key, verdict.pod.uid), None)
@@ -448,7 +446,8 @@ class _PluginHint:
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
             plugin = self.active.plugin
-            failure = Failure(plugin.name, plugin.origin, Point.QUEUE_SORT, f"cannot say what helps: {describe(error)}")
+            message = f"the requeue hint failed: {describe(error)}"
+            failure = Failure(plugin.name, plugin.origin, Point.QUEUE_SORT, message)
             if failure not in self.failures[-_MOST_ALIKE:]:
                 self.failures.append(failure)
             helps, result = True, "Error"

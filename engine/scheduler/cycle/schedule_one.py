@@ -317,7 +317,7 @@ class Scheduler:
         return self.profile_of(pod), self.hot_swap.lease()
 
     def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
-        """Decide about a pod and change nothing; see `decide`."""
+        """Decide about a pod without changing anything; see the function `decide`."""
         profile = self.profile_of(pod)
         return decide(profile, pod, self.cluster.snapshot(self._clock()), tie_break=self._tie_break,
                       exhaustive=exhaustive, nominations=self.nominations)

@@ -20,7 +20,7 @@ class Announcements:
 
     Autoscalers and other schedulers see the choice, and this scheduler tries the node first after a restart.
     kube-scheduler announces it for every pod that is prepared for its binding; here most pods cost one write. The
-    report of a failed attempt takes the announcement back, and the API server does with the binding.
+    report of a failed attempt clears it, and so does the API server when it binds the pod.
     """
 
     def __init__(self, statuses: PodStatuses, clock: Callable[[], int]) -> None:

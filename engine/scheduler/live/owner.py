@@ -43,7 +43,7 @@ _APPLY_S: Final = 0.005
 _FIRST_APPLY_S: Final = 0.1
 """Before the first lists are applied there are no decisions that could be late."""
 _LONGEST_WAIT_S: Final = 1.0
-"""Controllers and watchdogs run once a second, and a change of policies is noticed that late."""
+"""Controllers and watchdogs run, and changes of policies are noticed, at least once a second."""
 _VIEW_S: Final = 1
 _SETTLE_S: Final = 60
 _MONITOR_S: Final = 10.0
@@ -51,7 +51,7 @@ _MONITOR_S: Final = 10.0
 _COMPARE_S: Final = 300
 """Seconds between two comparisons of the cluster with what informers delivered."""
 MOST_BINDING: Final = 256
-"""The number of pods being bound at which no further ones are taken: what waits then, waits for the API server."""
+"""The number of bindings under way at which no more pods are taken: they would only wait for the API server."""
 DRAIN_S: Final = 5.0
 
 
@@ -65,7 +65,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveView(OwnerView):
-    """The state of a live scheduler, for other threads; of the deciding thread's last look, once a second."""
+    """The state of a live scheduler for other threads, published once a second."""
 
     leading: bool = False
     queue: Mapping[str, int] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class LiveView(OwnerView):
     lost_pods: int = 0
     """The number of pods that were found in no queue, and were queued again."""
     corrected_bindings: int = 0
-    """The number of pods that were not where they had been bound to."""
+    """The number of pods that the API server does not show on the node that they were bound to."""
 
 
 class LiveScheduler:
@@ -99,7 +99,7 @@ class LiveScheduler:
         """`leads` returns whether this process may schedule now, `gave_up` whether it led and must end.
 
         `ready` is called once, when the first lists are applied and the plugins are made, in the deciding thread;
-        `settle` then and once a minute, as most objects are long-lived. Events lead to the console by `links`.
+        `settle` then and once a minute, as most objects are long-lived. Events link to the console by `links`.
 
         Each `monitor_s` seconds attempts that take longer than 30 s by `timer` (monotonic, in seconds) are logged, and
         counted by `count`.
@@ -246,7 +246,7 @@ class LiveScheduler:
         """Return the seconds until there is something to do without a wake-up."""
         if self.loop is None:
             return _LONGEST_WAIT_S
-        # What is due and not done in this round is no reason to look again at once.
+        # A deadline that this round already handled must not wake the thread again.
         unconfirmed = self._unconfirmed.next_time()
         times = ((self.loop if self._takes else self.loop.scheduler).next_time(),
                  None if unconfirmed is None else max(unconfirmed, self._next_look))

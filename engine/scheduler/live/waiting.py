@@ -59,7 +59,7 @@ class WaitReasons:
 
 
 def refusing_plugins(verdict: Verdict) -> tuple[str, ...]:
-    """Return the plugins that refused a pod or nodes for it, and count; in the order of their calls."""
+    """Return the enforcing plugins that refused a pod or nodes for it, in the order of their calls."""
     if verdict.refusal is not None:
         return (verdict.refusal[0],)
     return tuple(step.plugin for step in verdict.filters
