@@ -177,14 +177,14 @@ def difference_of(endpoint: str, before: str, after: str, active: str,
     """
     sides: list[dict[str, _FileChange]] = []
     left_out: dict[str, None] = {}
-    for wanted in (before, after):
-        if wanted == active:
+    for digest in (before, after):
+        if digest == active:
             sides.append({})
             continue
-        change = _read(answers[wanted].data, _Change) if answers[wanted].ok else None
+        change = _read(answers[digest].data, _Change) if answers[digest].ok else None
         if change is None:
-            raise ValueError(_text(_why(answers[wanted])))
-        if (change.active, change.hash) != (active, wanted):
+            raise ValueError(_text(_why(answers[digest])))
+        if (change.active, change.hash) != (active, digest):
             raise ValueError("the server has changed its policies meanwhile: try again")
         sides.append({each.file: each for each in change.changes})
         left_out |= dict.fromkeys(change.changes_left_out)

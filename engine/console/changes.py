@@ -130,13 +130,13 @@ class ChangeRoutes:
         return json_answer(changes_view(answers, audit))
 
     async def _difference(self, request: web.Request) -> web.Response:
-        wanted = msgspec.json.decode(await request.read(), type=DifferenceRequest)
+        request_body = msgspec.json.decode(await request.read(), type=DifferenceRequest)
         answers = await self._call_all(self._caller(self._servers.reader), await self._endpoints(), "/status")
-        endpoint, active = holder_of(answers, wanted.before, wanted.after)
+        endpoint, active = holder_of(answers, request_body.before, request_body.after)
         changer, found = self._changer(), dict[str, EndpointAnswer]()
-        for each in {wanted.before, wanted.after} - {active}:
+        for each in {request_body.before, request_body.after} - {active}:
             [found[each]] = await self._ask(changer, [endpoint], "/rollback", {"to": each, "dryRun": True})
-        return json_answer(difference_of(endpoint, wanted.before, wanted.after, active, found))
+        return json_answer(difference_of(endpoint, request_body.before, request_body.after, active, found))
 
     async def _plan(self, request: web.Request) -> web.Response:
         return json_answer(await self._planned(await _change(request), self._changer()))

@@ -60,32 +60,32 @@ def pod_node_view(state: ConsoleState, key: str, node: str) -> PodNodeView:
 
 def search(state: ConsoleState, text: str) -> SearchView:
     """Return the nodes, pods and policies whose names contain the text: names that begin with it first."""
-    wanted = text.strip().lower()
+    query = text.strip().lower()
     found: list[tuple[int, str, str]] = []
     names = (("policy", [each.name for each in state.policies.documents]), ("node", state.cluster.names),
              ("pod", state.cluster.objects("Pod")))
     for kind, known in names:
         for name in known:
             own = name.lower()
-            if wanted in own:
-                begins = own.startswith(wanted) or own.partition("/")[2].startswith(wanted)
+            if query in own:
+                begins = own.startswith(query) or own.partition("/")[2].startswith(query)
                 found.append((0 if begins else 1, kind, name))
     # One kind with thousands of names must not hide the others.
     shown: list[tuple[int, str, str]] = []
     for kind, _ in names:
         shown += sorted(each for each in found if each[1] == kind)[: _MOST_FOUND // len(names)]
     shown.sort(key=lambda each: each[0])
-    near = [] if shown or not wanted else _near(wanted, names)
+    near = [] if shown or not query else _near(query, names)
     return SearchView(found=[SearchResult(kind=kind, name=name) for _, kind, name in shown], near=near)
 
 
-def _near(wanted: str, names: Iterable[tuple[str, Iterable[str]]]) -> list[SearchResult]:
+def _near(query: str, names: Iterable[tuple[str, Iterable[str]]]) -> list[SearchResult]:
     """Return the names that have the longest beginning in common with a text, at least half of it."""
     found: list[tuple[int, str, str]] = []
     for kind, known in names:
         for name in known:
-            shared = sum(1 for _ in takewhile(bool, map(operator.eq, wanted, name.lower())))
-            if 2 * shared >= len(wanted):
+            shared = sum(1 for _ in takewhile(bool, map(operator.eq, query, name.lower())))
+            if 2 * shared >= len(query):
                 found.append((-shared, kind, name))
     return [SearchResult(kind=kind, name=name) for _, kind, name in heapq.nsmallest(_MOST_NEAR, found)]
 

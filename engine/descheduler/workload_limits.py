@@ -63,8 +63,8 @@ class PodOwners:
     def replicas(self, owner: PodOwner) -> int:
         """Return the replicas that an owner or workload should have; where that is unknown, the pods that it has."""
         spec = self._object(owner).get("spec") or {}
-        wanted = spec.get("replicas", spec.get("parallelism"))
-        return wanted if isinstance(wanted, int) else self._counted()[0][owner]
+        replicas = spec.get("replicas", spec.get("parallelism"))
+        return replicas if isinstance(replicas, int) else self._counted()[0][owner]
 
     def terminating(self, owner: PodOwner) -> int:
         """Return how many pods of an owner or workload are terminating."""

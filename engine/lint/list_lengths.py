@@ -295,8 +295,8 @@ class Lengths:
                 yield from self._compared(one, other, said)
 
     def _implied_by_loop(self, node: Comprehension, *, truth: bool) -> Iterator[str]:
-        wanted = node.macro in (Macro.EXISTS, Macro.EXISTS_ONE) if truth else node.macro is Macro.ALL
-        if not wanted or node.predicate is None or not self._is_list(node.range):
+        is_expected = node.macro in (Macro.EXISTS, Macro.EXISTS_ONE) if truth else node.macro is Macro.ALL
+        if not is_expected or node.predicate is None or not self._is_list(node.range):
             return
         yield from self.at_least(node.range, 1)
         predicate = node.predicate

@@ -83,42 +83,42 @@ def third_party_allocations(annotations: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def differs(current: int | None, wanted: int | None, threshold: float) -> bool:
+def differs(current: int | None, desired: int | None, threshold: float) -> bool:
     """Return whether an amount has to be written: it appears, disappears, or changes by more than the threshold."""
-    if current is None or wanted is None:
-        return current is not wanted
-    return abs(wanted - current) > current * threshold
+    if current is None or desired is None:
+        return current is not desired
+    return abs(desired - current) > current * threshold
 
 
 def current_resources(node: Mapping[str, Any], field: str) -> dict[str, int | None]:
     """Return the owned resources of a node's `capacity` or `allocatable`; None for absent and unreadable ones."""
-    held = (node.get("status") or {}).get(field) or {}
+    amounts = (node.get("status") or {}).get(field) or {}
     found: dict[str, int | None] = {}
     for name in OWNED:
         try:
-            found[name] = canonical_amount(name, held[name], name) if name in held else None
+            found[name] = canonical_amount(name, amounts[name], name) if name in amounts else None
         except ValueError:
             found[name] = None
     return found
 
 
 def status_patch(
-    node: Mapping[str, Any], wanted: Published, threshold: float, *, exact: bool = False,
+    node: Mapping[str, Any], desired: Published, threshold: float, *, exact: bool = False,
 ) -> dict[str, Any] | None:
     """Return the merge patch of a node's status, or None if nothing has to be written.
 
     If one resource differs by more than `threshold` (a ratio), or with `exact` at all, all are written.
     """
     fields = ("capacity", "allocatable")
-    held = {field: current_resources(node, field) for field in fields}
+    current = {field: current_resources(node, field) for field in fields}
     limit = 0.0 if exact else threshold
-    if not any(differs(held[field][name], wanted[name], limit) for field in fields for name in OWNED):
+    if not any(differs(current[field][name], desired[name], limit) for field in fields for name in OWNED):
         return None
     patch: dict[str, Any] = {}
     for field in fields:
         changed = {
-            name: None if wanted[name] is None else str(wanted[name])
-            for name in OWNED if held[field][name] != wanted[name]}
+            name: None if desired[name] is None else str(desired[name])
+            for name in OWNED if current[field][name] != desired[name]}
         if changed:
             patch[field] = changed
     return {"status": patch}
@@ -167,30 +167,30 @@ def zones_with(
     zones: list[dict[str, Any]] = []
     for zone in topology.get("zones") or ():
         number = _zone_number(zone)
-        wanted = None if batch is None or number is None else batch.get(number)
-        resources, differ = _zone_resources(zone.get("resources") or (), wanted, 0.0 if exact else threshold)
+        desired = None if batch is None or number is None else batch.get(number)
+        resources, differ = _zone_resources(zone.get("resources") or (), desired, 0.0 if exact else threshold)
         changed = changed or differ
         zones.append({**zone, "resources": resources} if resources or "resources" in zone else dict(zone))
     return zones if changed else None
 
 
 def _zone_resources(
-    resources: Sequence[Mapping[str, Any]], wanted: Amounts | None, threshold: float,
+    resources: Sequence[Mapping[str, Any]], desired: Amounts | None, threshold: float,
 ) -> tuple[list[dict[str, Any]], bool]:
-    amounts = {} if wanted is None else {BATCH_CPU: wanted["cpu"], BATCH_MEMORY: wanted["memory"]}
-    held: dict[str, int | None] = dict.fromkeys(_BATCH)
-    kept = []
+    amounts = {} if desired is None else {BATCH_CPU: desired["cpu"], BATCH_MEMORY: desired["memory"]}
+    current: dict[str, int | None] = dict.fromkeys(_BATCH)
+    updated = []
     for each in resources:
         name = str(each.get("name"))
-        if name in held:
+        if name in current:
             try:
-                held[name] = canonical_amount(name, str(each.get("allocatable")), name)
+                current[name] = canonical_amount(name, str(each.get("allocatable")), name)
             except ValueError:
-                held[name] = None
+                current[name] = None
         else:
-            kept.append(dict(each))
-    differ = any(differs(held[name], amounts.get(name), threshold) for name in _BATCH)
+            updated.append(dict(each))
+    differ = any(differs(current[name], amounts.get(name), threshold) for name in _BATCH)
     for name, amount in amounts.items():
         text = str(amount)
-        kept.append({"name": name, "capacity": text, "allocatable": text, "available": text})
-    return kept, differ
+        updated.append({"name": name, "capacity": text, "allocatable": text, "available": text})
+    return updated, differ

@@ -116,11 +116,11 @@ class NodeReconciler:
     # NodeSLO and NodeMetric
 
     async def _node_slo(self, name: str, node: Mapping[str, Any]) -> None:
-        wanted = self.slo.node_spec(node)
+        desired = self.slo.node_spec(node)
         known = self._objects.object("NodeSLO", name)
         spec = (known or {}).get("spec") or {}
         own = {section: spec[section] for section in _SECTIONS if section in spec}
-        await self._spec("NodeSLO", name, own, wanted, {HASH_ANNOTATION: spec_hash(wanted)})
+        await self._spec("NodeSLO", name, own, desired, {HASH_ANNOTATION: spec_hash(desired)})
 
     async def _node_metric(self, name: str, node: Mapping[str, Any]) -> None:
         if not self.colocation.available:
@@ -128,26 +128,26 @@ class NodeReconciler:
         known = self._objects.object("NodeMetric", name)
         if known is not None and self.colocation.error:
             return  # the spec stays while the configuration cannot be used
-        wanted = {"metricCollectPolicy": collect_policy(self.colocation.of_node(node))}
+        desired = {"metricCollectPolicy": collect_policy(self.colocation.of_node(node))}
         spec = (known or {}).get("spec") or {}
-        own = {key: spec[key] for key in wanted if key in spec}
-        await self._spec("NodeMetric", name, own, wanted, {})
+        own = {key: spec[key] for key in desired if key in spec}
+        await self._spec("NodeMetric", name, own, desired, {})
 
     async def _spec(
-        self, kind: str, name: str, own: Mapping[str, Any], wanted: dict[str, Any], annotations: dict[str, str],
+        self, kind: str, name: str, own: Mapping[str, Any], desired: dict[str, Any], annotations: dict[str, str],
     ) -> None:
         """Write the spec of an object where it differs; `own` is the part of the known one that this manager owns."""
         known = self._objects.object(kind, name)
         resource, identity = BY_KIND[kind], (kind, name)
-        mark = spec_hash(wanted)
+        mark = spec_hash(desired)
         if known is None:
-            item = {"metadata": {"name": name, "annotations": annotations}, "spec": wanted}
+            item = {"metadata": {"name": name, "annotations": annotations}, "spec": desired}
             result = await self._write(lambda: self._writer.create(resource, item), f"create {kind} {name}")
         else:
             metadata = known.get("metadata") or {}
-            if own == wanted or self._specs.get(identity) == (mark, metadata.get("resourceVersion")):
+            if own == desired or self._specs.get(identity) == (mark, metadata.get("resourceVersion")):
                 return
-            patch: dict[str, Any] = {"spec": merge_patch(own, wanted)}
+            patch: dict[str, Any] = {"spec": merge_patch(own, desired)}
             if annotations:
                 patch["metadata"] = {"annotations": annotations}
             reference = ObjectReference(resource, "", name, str(metadata.get("uid") or ""))
@@ -204,11 +204,11 @@ class NodeReconciler:
         return self._clock() - last > period
 
     async def _publish(
-        self, name: str, node: Mapping[str, Any], strategy: Mapping[str, Any], wanted: dict[str, int | None],
+        self, name: str, node: Mapping[str, Any], strategy: Mapping[str, Any], desired: dict[str, int | None],
         origin: dict[str, int],
     ) -> None:
         threshold = float(strategy.get("resourceDiffThreshold", 0.1))
-        patch = status_patch(node, wanted, threshold, exact=self._is_due(name, strategy))
+        patch = status_patch(node, desired, threshold, exact=self._is_due(name, strategy))
         if patch is None:
             return
         reference = ObjectReference(BY_KIND["Node"], "", name, str((node.get("metadata") or {}).get("uid") or ""))
@@ -227,14 +227,14 @@ class NodeReconciler:
     ) -> None:
         key = _zones_of(name)
         threshold = float(strategy.get("resourceDiffThreshold", 0.1))
-        wanted = zones_with(topology, zones, threshold, exact=self._is_due(key, strategy))
-        if wanted is None:
+        desired = zones_with(topology, zones, threshold, exact=self._is_due(key, strategy))
+        if desired is None:
             return
         metadata = topology.get("metadata") or {}
         reference = ObjectReference(BY_KIND["NodeResourceTopology"], "", name, str(metadata.get("uid") or ""))
         version = metadata.get("resourceVersion")  # the agent writes zones, too
         result = await self._write(
-            lambda: self._writer.merge_patch(reference, {"zones": wanted}, resource_version=version),
+            lambda: self._writer.merge_patch(reference, {"zones": desired}, resource_version=version),
             f"change the {key}")
         self._resources_at[key] = self._clock()
         if result.answer:

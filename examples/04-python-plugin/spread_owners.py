@@ -17,8 +17,8 @@ class SpreadOwners:
 
     def score_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> int:
         """Return 100, less the penalty for each pod of the same owner on the node, but not less than 0."""
-        wanted = set(_owners(pod))
-        together = sum(not wanted.isdisjoint(_owners(each)) for each in snapshot.pods(row))
+        owners = set(_owners(pod))
+        together = sum(not owners.isdisjoint(_owners(each)) for each in snapshot.pods(row))
         return max(0, 100 - self._penalty * together)
 
 

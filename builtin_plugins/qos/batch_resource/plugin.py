@@ -13,8 +13,8 @@ from typing import Any, Final
 from koordpolicy.engine.agent.qos_manager.memory_qos import is_active
 from koordpolicy.engine.agent.qos_manager.reconciling import (
     INTERVAL_SECONDS,
+    DesiredFile,
     FileReconciler,
-    WantedFile,
     started_containers,
 )
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
@@ -100,7 +100,7 @@ class BatchResource:
         return self._files.recover(readings)
 
 
-def _desired(pod: PodInfo, readings: Readings, ratio: float, *, unlimited: bool) -> Iterator[WantedFile]:
+def _desired(pod: PodInfo, readings: Readings, ratio: float, *, unlimited: bool) -> Iterator[DesiredFile]:
     containers = (pod.object.get("spec") or {}).get("containers") or ()
     try:
         amounts = {str(each.get("name")): _amounts(each) for each in containers}
@@ -116,14 +116,14 @@ def _desired(pod: PodInfo, readings: Readings, ratio: float, *, unlimited: bool)
 
 def _files(
     owner: str, directory: str, amounts: Sequence[tuple[int, int, int]], ratio: float, *, unlimited: bool,
-) -> Iterator[WantedFile]:
+) -> Iterator[DesiredFile]:
     requests, limits, memory = zip(*amounts, strict=True)
     quota = UNLIMITED if unlimited else quota_of(limits, ratio)
     for name, value in (
         ("cpu.shares", shares_of(sum(requests))), ("cpu.cfs_quota_us", quota),
         ("memory.limit_in_bytes", memory_limit_of(memory)),
     ):
-        yield WantedFile(owner, f"{directory}/{name}", str(value))
+        yield DesiredFile(owner, f"{directory}/{name}", str(value))
 
 
 def _amounts(container: Mapping[str, Any]) -> tuple[int, int, int]:

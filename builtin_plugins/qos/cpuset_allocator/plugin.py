@@ -16,8 +16,8 @@ from koordpolicy.engine.agent.cpuset import format_cpuset, parse_cpuset
 from koordpolicy.engine.agent.qos_manager.memory_qos import is_active
 from koordpolicy.engine.agent.qos_manager.reconciling import (
     INTERVAL_SECONDS,
+    DesiredFile,
     FileReconciler,
-    WantedFile,
     started_containers,
 )
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
@@ -137,7 +137,7 @@ class CPUSetAllocator:
         return self._files.recover(readings)
 
 
-def _desired(pod: PodInfo, node: NodeCPUs, readings: Readings) -> Iterator[WantedFile]:
+def _desired(pod: PodInfo, node: NodeCPUs, readings: Readings) -> Iterator[DesiredFile]:
     try:
         cpus = cpus_of(pod, node)
         own = raw_qos_class(pod.object) in (LSE, LSR) and bool(_resource_status(pod).get("cpuset"))
@@ -146,12 +146,12 @@ def _desired(pod: PodInfo, node: NodeCPUs, readings: Readings) -> Iterator[Wante
     if not cpus:
         return
     if own:
-        yield WantedFile(pod.key, f"{readings.directory(pod)}/{QUOTA_FILE}", "-1")
+        yield DesiredFile(pod.key, f"{readings.directory(pod)}/{QUOTA_FILE}", "-1")
     for container in started_containers(pod):
         directory = readings.directory(pod, container["name"])
-        yield WantedFile(pod.key, f"{directory}/{CPUS_FILE}", format_cpuset(cpus))
+        yield DesiredFile(pod.key, f"{directory}/{CPUS_FILE}", format_cpuset(cpus))
         if own:
-            yield WantedFile(pod.key, f"{directory}/{QUOTA_FILE}", "-1")
+            yield DesiredFile(pod.key, f"{directory}/{QUOTA_FILE}", "-1")
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,8 +13,8 @@ from koordpolicy.engine.agent.qos_manager.memory_qos import is_active
 from koordpolicy.engine.agent.qos_manager.node_slo import node_name, node_slo
 from koordpolicy.engine.agent.qos_manager.reconciling import (
     INTERVAL_SECONDS,
+    DesiredFile,
     FileReconciler,
-    WantedFile,
 )
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.cel.values.values import EvaluationError
@@ -96,23 +96,23 @@ class GroupIdentity:
         return self._files.recover(readings)
 
 
-def _desired(readings: Readings, slo: Mapping[str, Any], values: Mapping[str, int]) -> Iterator[WantedFile]:
+def _desired(readings: Readings, slo: Mapping[str, Any], values: Mapping[str, int]) -> Iterator[DesiredFile]:
     strategy, node = slo["resourceQOSStrategy"], node_name(readings)
     system = (slo.get("systemStrategy") or {}).get("schedGroupIdentityEnabled")
     if any(values.values()):
         if readings.files.get(CORE_SCHEDULING_FILE, "0").strip() != "0":
-            yield WantedFile(node, CORE_SCHEDULING_FILE, "0")
+            yield DesiredFile(node, CORE_SCHEDULING_FILE, "0")
         if system is None:
-            yield WantedFile(node, ENABLED_FILE, "1")
+            yield DesiredFile(node, ENABLED_FILE, "1")
     for tier, value in (("guaranteed", 0), ("burstable", values["lsClass"]), ("besteffort", values["beClass"])):
-        yield WantedFile(node, f"{tier}/{FILE}", str(value))
+        yield DesiredFile(node, f"{tier}/{FILE}", str(value))
     for pod in readings.pods:
         if is_active(pod):
-            yield WantedFile(pod.key, f"{readings.directory(pod)}/{FILE}", str(identity_of(pod, values, strategy)))
+            yield DesiredFile(pod.key, f"{readings.directory(pod)}/{FILE}", str(identity_of(pod, values, strategy)))
     for each in slo.get("hostApplications") or ():
         qos = each.get("qos")
         if each.get("name") and qos in (*_CLASSES, SYSTEM):
-            yield WantedFile(node, f"applications/{each['name']}/{FILE}", str(values.get(_CLASSES.get(qos, ""), 0)))
+            yield DesiredFile(node, f"applications/{each['name']}/{FILE}", str(values.get(_CLASSES.get(qos, ""), 0)))
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -262,10 +262,10 @@ def most_descriptors() -> int:
     return 65_536 if soft == resource.RLIM_INFINITY else soft
 
 
-def raise_descriptor_limit(wanted: int = 65_536) -> int:
+def raise_descriptor_limit(desired: int = 65_536) -> int:
     """Raise the limit of open descriptors as far as the process may, at most to `wanted`; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY not in (soft, hard) and soft < min(hard, wanted):
+    if resource.RLIM_INFINITY not in (soft, hard) and soft < min(hard, desired):
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, wanted), hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, desired), hard))
     return most_descriptors()

@@ -150,15 +150,15 @@ def tier_writes(
     for name, file in THROTTLES.items():
         lines = _lines(f"{directory}/{file}", files)
         if lines is not None:
-            wanted = {disk: str(block.numbers.get(name, 0)) for block, disk in blocks}
-            gone = {disk: "0" for disk, value in lines.items() if disk not in disks and value != "0"}
-            writes = {**{disk: value for disk, value in wanted.items() if value != "0" or disk in lines}, **gone}
+            desired = {disk: str(block.numbers.get(name, 0)) for block, disk in blocks}
+            resets = {disk: "0" for disk, value in lines.items() if disk not in disks and value != "0"}
+            writes = {**{disk: value for disk, value in desired.items() if value != "0" or disk in lines}, **resets}
             found += _changed(f"{directory}/{file}", writes, lines)
     lines = _lines(f"{directory}/{WEIGHT_FILE}", files)
     if lines is not None:
-        wanted = {disk: str(block.numbers.get("ioWeightPercent", FULL_WEIGHT)) for block, disk in blocks}
-        gone = {disk: str(FULL_WEIGHT) for disk in lines if disk not in disks}
-        found += _changed(f"{directory}/{WEIGHT_FILE}", {**wanted, **gone}, lines)
+        desired = {disk: str(block.numbers.get("ioWeightPercent", FULL_WEIGHT)) for block, disk in blocks}
+        resets = {disk: str(FULL_WEIGHT) for disk in lines if disk not in disks}
+        found += _changed(f"{directory}/{WEIGHT_FILE}", {**desired, **resets}, lines)
     return tuple(found)
 
 
@@ -206,16 +206,16 @@ def root_writes(directory: str, blocks: Sequence[tuple[Block, str]], files: Mapp
     found: list[tuple[str, str]] = []
     lines = _lines(f"{directory}/{QOS_FILE}", files)
     if lines is not None:
-        wanted = {
+        desired = {
             disk: "enable=1 ctrl=user " + " ".join(
                 f"{key}={block.numbers.get(name, default)}" for key, (name, default) in _QOS.items()
             )
             for block, disk in blocks
         }
-        gone = {
-            disk: "enable=0" for disk, value in lines.items() if disk not in wanted and "enable=0" not in value.split()
+        resets = {
+            disk: "enable=0" for disk, value in lines.items() if disk not in desired and "enable=0" not in value.split()
         }
-        found += _changed(f"{directory}/{QOS_FILE}", {**wanted, **gone}, lines)
+        found += _changed(f"{directory}/{QOS_FILE}", {**desired, **resets}, lines)
     lines = _lines(f"{directory}/{MODEL_FILE}", files)
     if lines is not None:
         found += _changed(f"{directory}/{MODEL_FILE}", {disk: _model(block) for block, disk in blocks}, lines)
@@ -242,5 +242,5 @@ def _is_disk(text: str) -> bool:
     return bool(colon) and major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()
 
 
-def _changed(file: str, wanted: Mapping[str, str], lines: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    return [(file, f"{disk} {value}") for disk, value in wanted.items() if lines.get(disk) != value]
+def _changed(file: str, desired: Mapping[str, str], lines: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    return [(file, f"{disk} {value}") for disk, value in desired.items() if lines.get(disk) != value]

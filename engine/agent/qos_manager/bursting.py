@@ -431,20 +431,20 @@ class PodBurst:
 
 def _is_complete(pod: BurstPod, files: Mapping[str, str]) -> bool:
     """Return whether all burst files exist, or the kernel has none."""
-    wanted = (pod.burst_file, *(each.burst_file for each in pod.containers))
-    return all(file in files for file in wanted) or (_SUPPORT not in files and pod.burst_file not in files)
+    burst_files = (pod.burst_file, *(each.burst_file for each in pod.containers))
+    return all(file in files for file in burst_files) or (_SUPPORT not in files and pod.burst_file not in files)
 
 
 def burst_writes(pod: BurstPod, config: BurstConfig, files: Mapping[str, str], version: int) -> Writes:
     """Return the writes of the static bursts, containers before the pod; only those that change a file."""
-    wanted, total = [], 0
+    burst_values, total = [], 0
     for container in pod.containers:
         value = static_burst(container.limit, config)
         total += value
-        wanted.append((container.burst_file, value))
-    wanted.append((pod.burst_file, total))
+        burst_values.append((container.burst_file, value))
+    burst_values.append((pod.burst_file, total))
     return tuple(
-        (file, str(value)) for file, value in wanted
+        (file, str(value)) for file, value in burst_values
         if (version != 1 or value <= LARGEST_BURST) and files.get(file, str(value)).strip() != str(value)
     )
 

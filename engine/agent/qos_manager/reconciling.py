@@ -23,7 +23,7 @@ _SECOND: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class WantedFile:
+class DesiredFile:
     """A file with the text that it should have; `owner` is the pod's key, or the node's name."""
 
     owner: str
@@ -33,33 +33,33 @@ class WantedFile:
 
 @dataclass(slots=True)
 class FileReconciler:
-    """Keeps files at wanted texts, on any number of nodes, and restores what they had before.
+    """Keeps files at their desired texts, on any number of nodes, and restores what they had before.
 
     `kind` is that of its adjustments.
     """
 
     kind: str
-    _originals: dict[str, dict[str, WantedFile]] = field(default_factory=dict)
+    _originals: dict[str, dict[str, DesiredFile]] = field(default_factory=dict)
     """By node and path: the texts before the first change, with their owners."""
 
-    def reconcile(self, readings: Readings, wanted: Iterable[WantedFile], reason: str) -> tuple[Adjustment, ...]:
-        """Return the writes of wanted files that differ, and the restoring ones of files that are not wanted any more.
+    def reconcile(self, readings: Readings, desired: Iterable[DesiredFile], reason: str) -> tuple[Adjustment, ...]:
+        """Return the writes of desired files that differ, and those that restore files which are no longer desired.
 
         Files that do not exist are left out. No child exceeds its parent in between.
         """
-        wanted = tuple(wanted)
+        desired = tuple(desired)
         originals, files = self._originals.setdefault(node_name(readings), {}), readings.files
-        paths = {each.path for each in wanted}
+        paths = {each.path for each in desired}
         stale = [each for path, each in originals.items() if path not in paths]
         restored = self._writes(readings, stale, "it is not wanted any more", recovers=True)
         for each in stale:
             del originals[each.path]
-        written = self._writes(readings, wanted, reason, recovers=False)
-        owners = {each.path: each.owner for each in wanted}
+        written = self._writes(readings, desired, reason, recovers=False)
+        owners = {each.path: each.owner for each in desired}
         for adjustment in written:
             for path, _ in adjustment.writes:
                 if path not in originals:
-                    originals[path] = WantedFile(owners[path], path, files[path])
+                    originals[path] = DesiredFile(owners[path], path, files[path])
         return (*restored, *written)
 
     def recover(self, readings: Readings) -> tuple[Adjustment, ...]:
@@ -68,12 +68,12 @@ class FileReconciler:
         return self._writes(readings, originals.values(), "the strategy does not run any more", recovers=True)
 
     def _writes(
-        self, readings: Readings, wanted: Iterable[WantedFile], reason: str, *, recovers: bool,
+        self, readings: Readings, desired: Iterable[DesiredFile], reason: str, *, recovers: bool,
     ) -> tuple[Adjustment, ...]:
-        owners = {each.path: each.owner for each in wanted}
+        owners = {each.path: each.owner for each in desired}
         host = readings.host
         writes = levelled_writes(
-            levels_of((each.path, each.text) for each in wanted), readings.files,
+            levels_of((each.path, each.text) for each in desired), readings.files,
             page_size=host.page_size, version=host.cgroup_version,
         )
         return tuple(

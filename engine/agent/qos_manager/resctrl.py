@@ -98,10 +98,10 @@ def schemata_writes(group: str, kind: str, value: int, host: Host, files: Mappin
     if not host.l3_caches:
         return ()
     file = f"resctrl/{group}/schemata"
-    wanted = dict.fromkeys(host.l3_caches, value)
-    if parse_schemata(files.get(file, "")).get(kind, {}).items() >= wanted.items():
+    desired = dict.fromkeys(host.l3_caches, value)
+    if parse_schemata(files.get(file, "")).get(kind, {}).items() >= desired.items():
         return ()
-    return ((file, format_line(kind, wanted)),)
+    return ((file, format_line(kind, desired)),)
 
 
 def format_line(kind: str, values: Mapping[int, int]) -> str:

@@ -44,7 +44,7 @@ class _CachedValue:
 
     file: str
     text: str
-    wanted: str
+    logical_text: str
     time: int
     content: str | None
 
@@ -60,7 +60,7 @@ class _PlannedWrite:
     pieces: tuple[str, ...] = ()
     content: str = ""
     error: str = ""
-    wanted: str = ""
+    logical_text: str = ""
     """The text in the units of the table, if the file was named as control groups v2 name it."""
     again: bool = False
     """Another write of the same round comes before: the file must be looked at again."""
@@ -218,8 +218,8 @@ class ResourceExecutor:
             write.status = FileWriteStatus.CACHED
             return write
         try:
-            write.wanted = place.wanted(text)
-            place.file.check(write.wanted)
+            write.logical_text = place.logical_request(text)
+            place.file.check(write.logical_text)
         except ValueError as error:
             return self._refused(write, str(error), now)
         if self.breakers.open(path, now):
@@ -230,7 +230,7 @@ class ResourceExecutor:
         self._look(write, now)
         if write.status is FileWriteStatus.UNCHANGED and write.again:
             write.status = FileWriteStatus.DRY_RUN  # an earlier write of this round changes it
-            write.pieces = pieces_of(place.file, place.native(write.wanted, write.content))
+            write.pieces = pieces_of(place.file, place.native(write.logical_text, write.content))
         if write.status is FileWriteStatus.DRY_RUN:
             seen.add(path)
         return write
@@ -248,7 +248,7 @@ class ResourceExecutor:
             self._unstored(write, error, now)
             return
         try:
-            native = place.native(write.wanted, write.content)
+            native = place.native(write.logical_text, write.content)
         except ValueError as error:
             self._refused(write, str(error), now)
             return
@@ -341,7 +341,7 @@ class ResourceExecutor:
 
     def _remember(self, place: FilePlace, write: _PlannedWrite, now: int, content: str | None) -> None:
         if place.file.access is not FileAccess.APPEND:
-            self._cache[place.path] = _CachedValue(place.file.name, write.text, write.wanted, now, content)
+            self._cache[place.path] = _CachedValue(place.file.name, write.text, write.logical_text, now, content)
 
     def _observe(self, place: FilePlace, content: str) -> None:
         """Forget the cached value of a file that a strategy read with another one."""
@@ -349,7 +349,7 @@ class ResourceExecutor:
         if known is None or known.content == content or known.file != place.file.name:
             return
         with contextlib.suppress(ValueError):
-            native = place.native(known.wanted, content)
+            native = place.native(known.logical_text, content)
             if all(place.versioned.same(each, content) for each in pieces_of(place.file, native)):
                 known.content = content
                 return

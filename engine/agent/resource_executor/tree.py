@@ -41,7 +41,7 @@ class FilePlace:
         """Return the logical text of the file's own; raise `ValueError` if it is malformed."""
         return content if self.versioned.of is None else self.versioned.of(content)
 
-    def wanted(self, text: str) -> str:
+    def logical_request(self, text: str) -> str:
         """Return the logical text of one to write; raise `ValueError` for one that logical units cannot express."""
         if not self.named_as_v2:
             return text

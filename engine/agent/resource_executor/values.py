@@ -281,60 +281,60 @@ def throttle_to(key: str) -> Callable[[str, str], str]:
     return convert
 
 
-# Comparisons of a wanted text with a file's
+# Comparisons of a desired text with a file's
 
 
-def same_text(wanted: str, now: str) -> bool:
+def same_text(desired: str, current: str) -> bool:
     """Compare as texts, without blanks at the ends."""
-    return wanted.strip() == now.strip()
+    return desired.strip() == current.strip()
 
 
-def same_number(wanted: str, now: str) -> bool:
+def same_number(desired: str, current: str) -> bool:
     """Compare as numbers where both are (`+1`, `01`), else as texts."""
     try:
-        return whole_number(wanted) == whole_number(now)
+        return whole_number(desired) == whole_number(current)
     except ValueError:
-        return same_text(wanted, now)
+        return same_text(desired, current)
 
 
-def same_cpus(wanted: str, now: str) -> bool:
+def same_cpus(desired: str, current: str) -> bool:
     """Compare as sets of CPUs."""
     try:
-        return parse_cpuset(wanted) == parse_cpuset(now)
+        return parse_cpuset(desired) == parse_cpuset(current)
     except ValueError:
         return False
 
 
-def same_limit(wanted: str, now: str) -> bool:
+def same_limit(desired: str, current: str) -> bool:
     """Compare as amounts of memory, of which the kernel counts whole pages; all unlimited ones are equal."""
     try:
-        one, two = limit(wanted), limit(now)
+        one, two = limit(desired), limit(current)
     except ValueError:
-        return same_text(wanted, now)
+        return same_text(desired, current)
     if one is None or two is None:
         return one is two
     return one // _PAGE == two // _PAGE
 
 
-def same_fields(wanted: str, now: str) -> bool:
-    """Compare the fields of `cpu.max` that are wanted, from the first on."""
-    fields = wanted.split()
-    return fields == now.split()[:len(fields)]
+def same_fields(desired: str, current: str) -> bool:
+    """Compare the desired fields of `cpu.max`, from the first on."""
+    fields = desired.split()
+    return fields == current.split()[:len(fields)]
 
 
-def same_quota(wanted: str, now: str) -> bool:
+def same_quota(desired: str, current: str) -> bool:
     """Compare CFS quotas of v1: all negative ones are unlimited."""
     try:
-        one, two = whole_number(wanted), whole_number(now)
+        one, two = whole_number(desired), whole_number(current)
     except ValueError:
-        return same_text(wanted, now)
+        return same_text(desired, current)
     return one == two or (one < 0 and two < 0)
 
 
-def has_line(wanted: str, now: str) -> bool:
+def has_line(desired: str, current: str) -> bool:
     """Return whether a `MAJ:MIN ...` line needs no write: the file has it, or has no disk that it resets."""
-    disk, *settings = wanted.split() or [""]
-    for line in now.splitlines():
+    disk, *settings = desired.split() or [""]
+    for line in current.splitlines():
         fields = line.split()
         if fields[:1] == [disk]:
             return _settings(settings) <= _settings(fields[1:])
@@ -352,13 +352,13 @@ def _settings(fields: list[str]) -> set[str]:
     return found
 
 
-def has_schemata(wanted: str, now: str) -> bool:
-    """Return whether a group's schemata have all values of the wanted lines."""
+def has_schemata(desired: str, current: str) -> bool:
+    """Return whether a group's schemata have all values of the desired lines."""
     try:
-        current = parse_schemata(now)
+        present = parse_schemata(current)
         return all(
-            _number(kind, value) == _number(kind, current.get(kind, {}).get(cache, ""))
-            for kind, values in parse_schemata(wanted).items() for cache, value in values.items()
+            _number(kind, value) == _number(kind, present.get(kind, {}).get(cache, ""))
+            for kind, values in parse_schemata(desired).items() for cache, value in values.items()
         )
     except ValueError:
         return False
@@ -368,6 +368,6 @@ def _number(kind: str, value: str) -> int:
     return int(value, 10 if kind.startswith("MB") else 16)
 
 
-def has_item(wanted: str, now: str) -> bool:
-    """Return whether a list of ids, one a line, has the wanted one."""
-    return wanted.strip() in now.split()
+def has_item(desired: str, current: str) -> bool:
+    """Return whether a list of ids, one a line, has the desired one."""
+    return desired.strip() in current.split()

@@ -288,12 +288,12 @@ class Feed:
                     followed.task.cancel()
                 self._put(kind, KindStopped(kind))
         for kind, fields in reads.items():
-            wanted = _projection(fields)
+            projection = _projection(fields)
             known = self._followed.get(kind)
             if known is None:
-                self._follow(kind, wanted)
-            elif not known.projection.covers(wanted):
-                known.projection = wanted | _projection(self._previous.get(kind, frozenset()))
+                self._follow(kind, projection)
+            elif not known.projection.covers(projection):
+                known.projection = projection | _projection(self._previous.get(kind, frozenset()))
                 known.informer.relist()
 
     def _follow(self, kind: str, projection: Projection) -> None:

@@ -271,8 +271,8 @@ class DeschedulerServer:
             # What is checked may be refused, and the active ones go on.
             limits = _limit_reads(self._configuration())
             active = self._reads(self._live.registry, limits, self._checked)
-            wanted = limits if configuration is None else _limit_reads(configuration) or limits
-            reads = self._reads(newest, wanted, checked, self._checked)
+            read_limits = limits if configuration is None else _limit_reads(configuration) or limits
+            reads = self._reads(newest, read_limits, checked, self._checked)
             if self.descheduler.view.synced:
                 self.feed.cover(reads, _READS_S, active=active,
                                 ended=lambda: self.descheduler.stopping)

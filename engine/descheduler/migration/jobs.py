@@ -137,14 +137,14 @@ def with_condition(job: Json, of: str, status: str, *, reason: str, message: str
     The job is returned as it is if the condition is there already: repeating a step writes nothing.
     """
     known = condition(job, of)
-    wanted = {"type": of, "status": status, "reason": reason, "message": message}
+    desired = {"type": of, "status": status, "reason": reason, "message": message}
     old = job.get("status") or {}
-    if known is not None and all((known.get(key) or "") == value for key, value in wanted.items()):
+    if known is not None and all((known.get(key) or "") == value for key, value in desired.items()):
         return dict(job)
     time = rfc3339(now)
     same = known is not None and known.get("status") == status
     since = (known or {}).get("lastTransitionTime") if same else time
-    new = {**wanted, "lastProbeTime": time, "lastTransitionTime": since or time}
+    new = {**desired, "lastProbeTime": time, "lastTransitionTime": since or time}
     conditions = [new if each.get("type") == of else each for each in old.get("conditions") or ()]
     if known is None:
         conditions.append(new)

@@ -254,11 +254,11 @@ class Migration:
         if jobs.is_true(known):
             return True
         pod: Json | None = self._pod()
-        key, wanted = jobs.pod_key(self.job), jobs.pod_ref(self.job).get("uid") or ""
+        key, expected_uid = jobs.pod_key(self.job), jobs.pod_ref(self.job).get("uid") or ""
         taken = pod is not None and reservation is not None and reservations.is_taken_by_other(reservation, pod)
         if taken and known is not None:
             pod = self._whole_pod()  # it may have been evicted before, while the view of pods lags behind
-        if pod is None or (wanted and wanted != jobs.uid_of(pod)):
+        if pod is None or (expected_uid and expected_uid != jobs.uid_of(pod)):
             # Another pod of this name has taken the place of the one that was to go.
             if known is None or (self.job.get("status") or {}).get("status") != "Eviction":
                 return self._fail_without_pod()

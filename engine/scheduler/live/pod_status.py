@@ -19,7 +19,7 @@ _AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class StatusPatch:
     """The next write for a pod: what is None is left as it is."""
 
     reference: ObjectReference
@@ -40,7 +40,7 @@ class PodStatuses:
         self._writer = writer
         self._may_write = may_write
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._wanted: dict[str, _Wanted] = {}
+        self._pending: dict[str, StatusPatch] = {}
         """The next write by the UID of its pod; for the loop, as all below."""
         self._faults = RepeatedFaults()
         self._writing: dict[str, asyncio.Task[None]] = {}
@@ -55,24 +55,24 @@ class PodStatuses:
     ) -> None:
         """Request a write, see `ClusterWriter.patch_pod_status`; never waits."""
         reference = pod_reference(pod.namespace, pod.name, pod.uid)
-        wanted = _Wanted(reference, pod.object.get("status") or {}, condition, nominated_node)
-        self._io.call_soon(self._request, wanted)
+        patch = StatusPatch(reference, pod.object.get("status") or {}, condition, nominated_node)
+        self._io.call_soon(self._request, patch)
 
     async def settle(self, uid: str) -> None:
         """Drop what was requested for a pod, and wait for the patch that is under way: the pod is about to be bound."""
-        self._wanted.pop(uid, None)
+        self._pending.pop(uid, None)
         task = self._writing.get(uid)
         if task is not None:
             await asyncio.wait((task,))
 
-    def _request(self, wanted: _Wanted) -> None:
-        uid = wanted.reference.uid
-        before = self._wanted.get(uid)
+    def _request(self, patch: StatusPatch) -> None:
+        uid = patch.reference.uid
+        before = self._pending.get(uid)
         if before is not None:
-            wanted = replace(
-                wanted, condition=wanted.condition or before.condition,
-                nominated_node=before.nominated_node if wanted.nominated_node is None else wanted.nominated_node)
-        self._wanted[uid] = wanted
+            patch = replace(
+                patch, condition=patch.condition or before.condition,
+                nominated_node=before.nominated_node if patch.nominated_node is None else patch.nominated_node)
+        self._pending[uid] = patch
         if uid not in self._writing:
             self._writing[uid] = asyncio.get_running_loop().create_task(self._write(uid))
 
@@ -80,18 +80,18 @@ class PodStatuses:
         written: dict[str, Any] = {}  # what watches may not show yet
         try:
             async with self._slots:
-                while (wanted := self._wanted.pop(uid, None)) is not None and self._may_write():
+                while (patch := self._pending.pop(uid, None)) is not None and self._may_write():
                     result = await self._writer.patch_pod_status(
-                        wanted.reference, condition=wanted.condition, nominated_node=wanted.nominated_node,
-                        current={**wanted.current, **written})
-                    if result.done and wanted.nominated_node is not None:
-                        written["nominatedNodeName"] = wanted.nominated_node
-                    if result.done and wanted.condition is not None:
-                        written["conditions"] = [_shown(wanted.condition, wanted.current)]
+                        patch.reference, condition=patch.condition, nominated_node=patch.nominated_node,
+                        current={**patch.current, **written})
+                    if result.done and patch.nominated_node is not None:
+                        written["nominatedNodeName"] = patch.nominated_node
+                    if result.done and patch.condition is not None:
+                        written["conditions"] = [_shown(patch.condition, patch.current)]
                     if not result.done and result.status not in {WriteStatus.GONE, WriteStatus.REPLACED} and (
-                            self._faults.is_due(result.message, wanted.reference.name)):
-                        _LOG.warning("the status of pod %s/%s was not written: %s", wanted.reference.namespace,
-                                     wanted.reference.name, result.message, extra=wanted.reference.log_fields)
+                            self._faults.is_due(result.message, patch.reference.name)):
+                        _LOG.warning("the status of pod %s/%s was not written: %s", patch.reference.namespace,
+                                     patch.reference.name, result.message, extra=patch.reference.log_fields)
         finally:
             del self._writing[uid]
 
