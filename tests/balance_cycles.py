@@ -111,4 +111,4 @@ def evicted(result: CycleResult) -> list[str]:
 
 def kept(result: CycleResult) -> dict[str, str]:
     """Return the rules that stopped the other candidates, by name."""
-    return {outcome.pod.partition("/")[2]: outcome.decision.stopped_rule for outcome in result.kept}
+    return {outcome.pod.partition("/")[2]: outcome.decision.stopped_rule for outcome in result.staying}

@@ -134,15 +134,15 @@ def _show(result: CycleResult, cycles: int) -> None:
         table(["pod", "result", "effect", "why"], [
             [each.pod, proof.result.value, proof.effect.value, proof.message] for each, proof in proved
         ])
-    if result.kept:
+    if result.staying:
         heading("candidates that stay")
-        kept: dict[tuple[str, str, str, str], list[str]] = {}
-        for pod, node, of in result.kept:
+        staying: dict[tuple[str, str, str, str], list[str]] = {}
+        for pod, node, of in result.staying:
             stopper = _stopper(of.stopped_by, of.stopped_rule)
-            kept.setdefault((of.plugin, of.rule, stopper, of.message), []).append(f"{pod} on {node}")
+            staying.setdefault((of.plugin, of.rule, stopper, of.message), []).append(f"{pod} on {node}")
         table(["plugin", "rule", "stopped by", "pods", "which", "why"], [
             [plugin, rule, stopper, len(pods), names(pods), message]
-            for (plugin, rule, stopper, message), pods in kept.items()
+            for (plugin, rule, stopper, message), pods in staying.items()
         ])
     if result.node_notes:
         heading("nodes")

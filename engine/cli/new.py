@@ -103,12 +103,12 @@ def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
         "text": name if name[0].isalpha() and name not in _NO_TEXTS else f'"{name}"',
         "schema": f".schemas/{_KINDS[framework].value}.json",
     }
-    kept = {"plugin.py": f"{module}.py", "test_plugin.py": f"test_{module}.py", "policy.yaml": f"{name}.yaml",
-            "policy.test.yaml": f"{name}.test.yaml"}
+    renamed = {"plugin.py": f"{module}.py", "test_plugin.py": f"test_{module}.py", "policy.yaml": f"{name}.yaml",
+               "policy.test.yaml": f"{name}.test.yaml"}
     found = {}
     for path in sorted((_TEMPLATES / (f"python-{framework}" if python else framework)).glob("*.tmpl")):
         file = path.name.removesuffix(".tmpl")
-        found[kept.get(file, file)] = Template(path.read_text(encoding="utf-8")).substitute(words)
+        found[renamed.get(file, file)] = Template(path.read_text(encoding="utf-8")).substitute(words)
     return found
 
 

@@ -38,7 +38,7 @@ class AnalysisJobs:
         self._idle = idle
         self._ended = False
         self._lock = threading.Lock()
-        self._kept: tuple[Hashable, ConsoleState] | None = None
+        self._cached: tuple[Hashable, ConsoleState] | None = None
         """The key and the state of the last analysis: a later analysis with the same key reuses the state's results."""
         self._drop = threading.Timer(idle, self._forget)
 
@@ -85,12 +85,12 @@ class AnalysisJobs:
     def _take(self) -> tuple[Hashable, ConsoleState] | None:
         with self._lock:
             self._drop.cancel()
-            kept, self._kept = self._kept, None
-            return kept
+            cached, self._cached = self._cached, None
+            return cached
 
     def _keep(self, of: Hashable, state: ConsoleState) -> None:
         with self._lock:
-            self._kept = of, state
+            self._cached = of, state
             if self._ended:
                 self._idle = 0
             self._drop = threading.Timer(self._idle, self._forget)
@@ -98,9 +98,9 @@ class AnalysisJobs:
             self._drop.start()
 
     def _forget(self) -> None:
-        kept = self._take()
-        if kept is not None:
-            kept[1].close()
+        cached = self._take()
+        if cached is not None:
+            cached[1].close()
 
     def _start(
         self, state: ConsoleState, what: tuple[Hashable, ...],
@@ -119,11 +119,11 @@ class AnalysisJobs:
         compute: Callable[[ConsoleState, _Progress], Mapping[str, object]], job: BackgroundJob[AnalysisView],
     ) -> None:
         job.update(phase="analysing")
-        kept = self._take()  # what is computed in part is not used again
-        if kept is not None and kept[0] != of:
-            kept[1].close()
-            kept = None
-        state = fork() if kept is None else kept[1]
+        cached = self._take()  # what is computed in part is not used again
+        if cached is not None and cached[0] != of:
+            cached[1].close()
+            cached = None
+        state = fork() if cached is None else cached[1]
         try:
             found = compute(state, lambda part: job.update(done=int(part * _STEPS)))
             job.update(phase="done", done=_STEPS, **found)

@@ -117,10 +117,12 @@ def convert_low_node_load(args: Mapping[str, Any]) -> dict[str, Any]:
         "name": DEFAULT_POOL, "useDeviationThresholds": args["useDeviationThresholds"],
         "anomalyCondition": args["anomalyCondition"],
     }
-    kept = ("paused", "dryRun", "numberOfNodes", "nodeMetricExpirationSeconds", "evictableNamespaces", "podSelectors",
-            "nodeFit", "prodLowThresholds", "prodHighThresholds")
+    copied_fields = (
+        "paused", "dryRun", "numberOfNodes", "nodeMetricExpirationSeconds", "evictableNamespaces", "podSelectors",
+        "nodeFit", "prodLowThresholds", "prodHighThresholds",
+    )
     return {
-        **{key: args[key] for key in kept if args.get(key) is not None},
+        **{key: args[key] for key in copied_fields if args.get(key) is not None},
         "detectorCacheTimeout": parse_duration(args["detectorCacheTimeout"]),
         "nodePools": [_convert_pool(pool) for pool in (first, *pools)],
     }

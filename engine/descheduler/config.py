@@ -241,11 +241,11 @@ def _merged(point: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a point's plugins: the defaults that are not disabled, then the user's others."""
     enabled = [each["name"] for each in given.get("enabled") or ()]
     disabled = [each["name"] for each in given.get("disabled") or ()]
-    kept = [] if "*" in disabled else [name for name in _DEFAULT_PLUGINS[point] if name not in disabled]
-    names = list(kept)
+    defaults = [] if "*" in disabled else [name for name in _DEFAULT_PLUGINS[point] if name not in disabled]
+    names = list(defaults)
     for name in enabled:
-        if name in kept:
-            kept.remove(name)  # the first entry replaces the default; a second one is a duplicate
+        if name in defaults:
+            defaults.remove(name)  # the first entry replaces the default; a second one is a duplicate
         else:
             names.append(name)
     # Disabled defaults are already removed; the remaining names are documents.

@@ -208,7 +208,7 @@ class CycleEvictor:
                 found.append(self.filter(pod) is not None or (now and self.pre_eviction_filter(pod) is not None))
                 continue
             if veto is not None:
-                alike[pod] = self._kept("", veto.by, veto.refusal.rule, veto.refusal.message)
+                alike[pod] = self._decision_to_stay("", veto.by, veto.refusal.rule, veto.refusal.message)
             found.append(veto is not None)
         self._turn.put_each(alike)
         return found
@@ -384,7 +384,7 @@ class CycleEvictor:
 
     def keep_all(self, pods: Iterable[PodInfo], refusal: Refusal, *, rule: str = "") -> None:
         """Record that the calling plugin itself keeps candidates, for one reason."""
-        self._turn.put_all(pods, self._kept(rule, self._plugin, refusal.rule, refusal.message))
+        self._turn.put_all(pods, self._decision_to_stay(rule, self._plugin, refusal.rule, refusal.message))
 
     def observe(self, node: str, role: str, message: str = "") -> None:
         """Record the role of a node for the calling plugin."""
@@ -488,13 +488,13 @@ class CycleEvictor:
         self, pod: PodInfo, *, rule: str, by: str, stopped_rule: str, message: str, proof: EvictionProof | None = None,
     ) -> None:
         if proof is None:
-            decision = self._kept(rule, by, stopped_rule, message)
+            decision = self._decision_to_stay(rule, by, stopped_rule, message)
         else:
             decision = Decision(*self._by, False, rule, "", by, stopped_rule, message, proof=proof)
         self._turn.put(pod, decision)
 
-    def _kept(self, rule: str, by: str, stopped_rule: str, message: str) -> Decision:
-        """Return the running plugin's decision to keep pods for this reason."""
+    def _decision_to_stay(self, rule: str, by: str, stopped_rule: str, message: str) -> Decision:
+        """Return the running plugin's decision that pods stay for this reason."""
         key = rule, by, stopped_rule, message
         decision = self._decisions.get(key)
         if decision is None:

@@ -61,12 +61,13 @@ class EvictionOutcome(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         """Return the outcome as plain data; fields that do not apply are omitted."""
-        of = self.decision
-        head = {"pod": self.pod, "node": self.node, "profile": of.profile, "plugin": of.plugin}
-        rest = {"rule": of.rule, "reason": of.reason, "stoppedBy": of.stopped_by, "stoppedRule": of.stopped_rule,
-                "message": of.message, "requested": of.requested, "mode": of.mode}
-        proof = {} if of.proof is None else {"proof": of.proof.to_json()}
-        return {**head, "evicted": of.evicted, **{key: value for key, value in rest.items() if value}, **proof}
+        decision = self.decision
+        head = {"pod": self.pod, "node": self.node, "profile": decision.profile, "plugin": decision.plugin}
+        rest = {"rule": decision.rule, "reason": decision.reason, "stoppedBy": decision.stopped_by,
+                "stoppedRule": decision.stopped_rule, "message": decision.message, "requested": decision.requested,
+                "mode": decision.mode}
+        proof = {} if decision.proof is None else {"proof": decision.proof.to_json()}
+        return {**head, "evicted": decision.evicted, **{key: value for key, value in rest.items() if value}, **proof}
 
 
 def _outcome(pod: PodInfo, decision: Decision) -> EvictionOutcome:
@@ -131,12 +132,12 @@ class Decisions:
             return tuple(each for each in self.outcomes if takes(each.decision))
         found: list[EvictionOutcome] = []
         for turn in self._turns:
-            taken = {decision for decision in set(turn.decisions.values()) if takes(decision)}
-            if taken:
-                found += [_outcome(pod, decision) for pod, decision in turn.decisions.items() if decision in taken]
+            selected = {decision for decision in set(turn.decisions.values()) if takes(decision)}
+            if selected:
+                found += [_outcome(pod, decision) for pod, decision in turn.decisions.items() if decision in selected]
         return tuple(found)
 
-    def kept(self) -> Mapping[tuple[str, str], int]:
+    def staying(self) -> Mapping[tuple[str, str], int]:
         """Return the numbers of candidates that stay, by plugin and by what stopped their eviction."""
         found: Counter[tuple[str, str]] = Counter()
         if self._is_each_of_its_own:
@@ -248,7 +249,7 @@ class CycleResult:
         return self.decisions.which(lambda each: each.requested)
 
     @property
-    def kept(self) -> tuple[EvictionOutcome, ...]:
+    def staying(self) -> tuple[EvictionOutcome, ...]:
         """The candidates that stay."""
         return self.decisions.which(lambda each: not each.is_final)
 
@@ -277,7 +278,7 @@ class CycleResult:
         return {
             "generation": self.generation, "dryRun": self.dry_run, "nodes": self.nodes,
             "evicted": [outcome.to_json() for outcome in self.evicted],
-            "kept": [outcome.to_json() for outcome in self.kept],
+            "kept": [outcome.to_json() for outcome in self.staying],
             **({"requested": [outcome.to_json() for outcome in self.requested]} if self.requested else {}),
             "failures": [failure.to_json() for failure in self.failures],
             "nodeNotes": [note.to_json() for note in self.node_notes],

@@ -222,8 +222,8 @@ def _scaled(checked: Checked, node: Expr) -> bool:
         elif isinstance(part, Call) and part.function in ("_*_", "percent"):
             return True
         elif isinstance(part, Call) and part.function in _KEEPING:
-            kept = {"_/_": part.args[:1], "_?_:_": part.args[1:]}.get(part.function, part.args)
-            pending.extend((owner, each) for each in kept)
+            result_args = {"_/_": part.args[:1], "_?_:_": part.args[1:]}.get(part.function, part.args)
+            pending.extend((owner, each) for each in result_args)
     return False
 
 

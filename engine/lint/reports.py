@@ -80,8 +80,8 @@ def ordered(entries: Iterable[ReportEntry]) -> tuple[ReportEntry, ...]:
     found = {(each.problem.span.place if each.problem.span else None, each.problem.message, each.problem.help): each
              for each in entries}
     ranks = {id(problem): rank for rank, problem in enumerate(in_order(each.problem for each in found.values()))}
-    kept = [each for each in found.values() if id(each.problem) in ranks]
-    return tuple(sorted(kept, key=lambda each: ranks[id(each.problem)]))
+    ranked = [each for each in found.values() if id(each.problem) in ranks]
+    return tuple(sorted(ranked, key=lambda each: ranks[id(each.problem)]))
 
 
 def as_text(report: LintReport) -> str:

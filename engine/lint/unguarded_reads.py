@@ -413,8 +413,8 @@ def may_be_absent(kind: Type, name: str, *, maps: bool = False) -> bool:
     if not kind.name.startswith(_OBJECTS):
         return False
     declared = kubernetes_types.load().get(kind.name)
-    kept = declared.fields.get(name) if declared is not None else None
-    if kept is None or kept.required or (kept.type.name == "map" and not maps):
+    field = declared.fields.get(name) if declared is not None else None
+    if field is None or field.required or (field.type.name == "map" and not maps):
         return False
     is_object = declared is not None and "metadata" in declared.fields
     return name not in _SERVED.get(kind.name, ()) and not (is_object and name in _OF_EVERY_OBJECT)

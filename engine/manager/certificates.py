@@ -77,12 +77,12 @@ def published(desired: Certificates, known: bytes, now: datetime) -> bytes:
     if now - (certificate.not_valid_before_utc + _SKEW) >= SETTLING:
         return desired.bundle
     try:
-        there = x509.load_pem_x509_certificates(known)
+        authorities = x509.load_pem_x509_certificates(known)
     except ValueError:
         return desired.bundle
     of_bundle = x509.load_pem_x509_certificates(desired.bundle)
-    kept = [each for each in there if each not in of_bundle and each.not_valid_after_utc > now]
-    return desired.bundle + _pem(kept[:_MOST_AUTHORITIES])
+    valid = [each for each in authorities if each not in of_bundle and each.not_valid_after_utc > now]
+    return desired.bundle + _pem(valid[:_MOST_AUTHORITIES])
 
 
 def is_usable(stored: Certificates) -> bool:

@@ -210,7 +210,7 @@ def _refused(result: CycleResult, expect: Json) -> Iterator[str]:
     if not expect["refusedComplete"]:
         return
     wanted = {each["pod"] for each in expect["refused"]}
-    found = {each.pod for each in result.kept
+    found = {each.pod for each in result.staying
              if each.decision.stopped_by == "DefaultEvictor" and each.decision.stopped_rule != "noEvictionPolicy"}
     if found - wanted:
         yield f"refused: has {sorted(found - wanted)}"

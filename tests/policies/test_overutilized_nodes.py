@@ -95,7 +95,7 @@ FULL = [node("a-full"), node("b-fuller"), node("c-empty"), *(pod(f"a{each}", "a-
 def test_the_fullest_node_gives_up_pods_first_until_the_empty_ones_together_are_full():
     result = cycle(FULL, DOCUMENT, CPU)
     assert [(each.node, each.pod) for each in result.evicted] == [("b-fuller", "d/b0"), ("b-fuller", "d/b1")]
-    assert [(each.pod, each.decision.stopped_rule, each.decision.message) for each in result.kept] == [
+    assert [(each.pod, each.decision.stopped_rule, each.decision.message) for each in result.staying] == [
         ("d/b2", "until", "node `b-fuller` needs to give up no more pods"),
         ("d/b3", "until", "node `b-fuller` needs to give up no more pods"),
         *((f"d/a{each}", "nodes.room", "the targets have no room for more `cpu`: pods took 2000 of 2000")

@@ -142,8 +142,8 @@ class MetricsAdvisor:
             collector.collect(now)
         except (OSError, ValueError, ArithmeticError, LookupError) as error:
             if collector.name not in self._failing:
-                said = self._failing[collector.name] = self._causes.is_new((collector.name, str(error)))
-                if said:
+                is_new_cause = self._failing[collector.name] = self._causes.is_new((collector.name, str(error)))
+                if is_new_cause:
                     _LOG.warning("the collector %s cannot measure: %s", collector.name, error)
         else:
             if self._failing.pop(collector.name, False):
@@ -180,5 +180,5 @@ class MetricsAdvisor:
         if subjects == before:
             return
         self.sources.subjects = subjects
-        for each in before.gone(subjects):
+        for each in before.stale(subjects):
             self.sources.cache.forget(each.what, each.name)

@@ -71,7 +71,7 @@ class MeasuredGroups:
                 _LOG.warning("a host application is not measured: %s", error)
         return replace(self, applications=tuple(found))
 
-    def gone(self, now: MeasuredGroups) -> Iterable[MeasuredGroup]:
+    def stale(self, now: MeasuredGroups) -> Iterable[MeasuredGroup]:
         """Return the subjects that are not among those of now, or have become others of the same name."""
         current = {(each.what, each.name): each.identity for each in now.all()}
         return (each for each in self.all() if current.get((each.what, each.name)) != each.identity)
@@ -132,7 +132,7 @@ class Rows:
         places = {} if before is None else {each: place for place, each in enumerate(before.subjects)}
         self._places: list[int | None] = [places.get(each) for each in subjects]
 
-    def kept(self, before: list[T] | None, new: T) -> list[T]:
+    def carried_over(self, before: list[T] | None, new: T) -> list[T]:
         """Return a list of the state before for the subjects of now, with `new` for those that are new."""
         if before is None:
             return [new] * len(self.subjects)

@@ -127,14 +127,14 @@ class _Usages(Rows):
         self.memories = [sources.path("memory", each.directory, memory) for each in subjects]
         self.cpu = sources.files.together(sources.path("cpuacct", each.directory, cpu) for each in subjects)
         self.memory = sources.files.together(self.memories)
-        self.used: list[int] = self.kept(None if before is None else before.used, parsing.NO_NUMBER)
+        self.used: list[int] = self.carried_over(None if before is None else before.used, parsing.NO_NUMBER)
         """The CPU time of the last reading, from which the next rate is computed."""
-        self.times: list[int] = self.kept(None if before is None else before.times, 0)
-        self.changed: list[int] = self.kept(None if before is None else before.changed, 0)
+        self.times: list[int] = self.carried_over(None if before is None else before.times, 0)
+        self.changed: list[int] = self.carried_over(None if before is None else before.changed, 0)
         """The last time at which the CPU time differed from the one before, or was not read."""
-        self.texts: list[bytes | None] = self.kept(None if before is None else before.texts, None)
+        self.texts: list[bytes | None] = self.carried_over(None if before is None else before.texts, None)
         """The contents that the memory was read of last."""
-        self.amounts: list[tuple[int, int]] = self.kept(None if before is None else before.amounts, (0, 0))
+        self.amounts: list[tuple[int, int]] = self.carried_over(None if before is None else before.amounts, (0, 0))
 
 
 class _GroupUsage(MetricCollector):
@@ -341,10 +341,10 @@ class _Periods(Rows):
     def __init__(self, sources: Sources, subjects: Subjects, before: _Periods | None) -> None:
         super().__init__(subjects, before)
         self.files = sources.files.together(sources.path("cpu", each.directory, "cpu.stat") for each in subjects)
-        self.read: list[int] = self.kept(None if before is None else before.read, 0)
+        self.read: list[int] = self.carried_over(None if before is None else before.read, 0)
         """The last time at which the file was read, by the monotonic clock."""
-        self.texts: list[bytes | None] = self.kept(None if before is None else before.texts, None)
-        self.last: list[parsing.Throttling | None] = self.kept(None if before is None else before.last, None)
+        self.texts: list[bytes | None] = self.carried_over(None if before is None else before.texts, None)
+        self.last: list[parsing.Throttling | None] = self.carried_over(None if before is None else before.last, None)
         self.unchanged = [_NONE if each is None else 0.0 for each in self.last]
         """The shares of groups in which nothing ran under a quota, which is the rule."""
 

@@ -39,7 +39,7 @@ class DeschedulerOperations:
         self._evicted = self.registry.counter(table.PODS_EVICTED)
         self._cycles = self.registry.counter(table.CYCLES)
         self._seconds = self.registry.histogram(table.CYCLE_SECONDS)
-        self._kept = self.registry.counter(table.CANDIDATES)
+        self._candidates = self.registry.counter(table.CANDIDATES)
         self._failures = self.registry.counter(table.FAILURES)
         self._attempts: deque[AttemptedEviction] = deque(maxlen=_LAST_EVICTIONS)
         self._clock = clock
@@ -78,8 +78,8 @@ class DeschedulerOperations:
         self._seconds.observe(report.seconds)
         for each in result.evicted if result.dry_run else ():
             self._evicted.add("dry-run", each.decision.plugin, each.pod.partition("/")[0], each.node)
-        for labels, number in result.decisions.kept().items():
-            self._kept.add(*labels, amount=number)
+        for labels, number in result.decisions.staying().items():
+            self._candidates.add(*labels, amount=number)
         for failure in result.failures:
             self._failures.add(failure.plugin)
 

@@ -71,9 +71,9 @@ def _pod_template(pod: Json) -> dict[str, Any]:
     of = jobs.metadata_of(pod)
     metadata: dict[str, Any] = {"namespace": of.get("namespace") or "default"}
     for field in ("labels", "annotations"):
-        kept = {key: value for key, value in (of.get(field) or {}).items() if key not in RESULT_ANNOTATIONS}
-        if kept:
-            metadata[field] = kept
+        inherited = {key: value for key, value in (of.get(field) or {}).items() if key not in RESULT_ANNOTATIONS}
+        if inherited:
+            metadata[field] = inherited
     return {"metadata": metadata, "spec": copy.deepcopy(dict(pod.get("spec") or {}))}
 
 

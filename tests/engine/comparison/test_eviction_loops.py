@@ -49,7 +49,7 @@ def test_each_group_of_issues_has_two_cases_that_name_theirs():
 def loop_of(name: str) -> tuple[str, dict[str, Any]]:
     """Return the message of the first pod that stays in a case, and its loop."""
     result = run_cycles(case_of(next(path for path in CASES if path.stem == name)), 1, proof="Enforce")[0]
-    kept = next(each for each in result.kept if each.decision.stopped_by == "proof")
+    kept = next(each for each in result.staying if each.decision.stopped_by == "proof")
     assert kept.decision.proof is not None
     assert kept.decision.proof.loop is not None
     return kept.decision.message, kept.decision.proof.loop.to_json()
@@ -99,7 +99,7 @@ def test_a_pod_that_fits_nowhere_stays_with_the_reasons_of_the_nodes():
         "nodes": {"a": {"labels": {"zone": "old"}}, "b": {}, "c": {}}, "documents": drain(60),
         "pods": [{"name": "lost", "usage": 7_000, "on": ["a"], "spec": {"nodeSelector": {"zone": "new"}}}],
     }
-    kept = run_cycles(case, 1, proof="Enforce")[0].kept[0]
+    kept = run_cycles(case, 1, proof="Enforce")[0].staying[0]
     assert (kept.decision.stopped_by, kept.decision.stopped_rule) == ("proof", "noNode")
     reasons = {"NodeAffinity: node(s) didn't match Pod's node affinity/selector": 3}
     assert kept.decision.proof is not None

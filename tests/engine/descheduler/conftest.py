@@ -82,4 +82,5 @@ def evicted(result: CycleResult) -> list[str]:
 
 
 def kept(result: CycleResult) -> dict[str, tuple[str, str]]:
-    return {each.pod.partition("/")[2]: (each.decision.stopped_by, each.decision.stopped_rule) for each in result.kept}
+    return {each.pod.partition("/")[2]: (each.decision.stopped_by, each.decision.stopped_rule)
+            for each in result.staying}

@@ -104,7 +104,7 @@ def test_a_share_runs_what_decides_per_node_on_its_nodes_and_the_rest_all_else_o
     assert {each.decision.plugin for each in rest.outcomes} == {"pairs", "balance"}
     assert sorted(evicted) == ["a2", "b0", "b1", "b2"]
     # What its own share evicted leaves for the other plugins, and counts.
-    assert [(each.pod, each.decision.plugin, each.decision.stopped_by) for each in rest.kept] == [
+    assert [(each.pod, each.decision.plugin, each.decision.stopped_by) for each in rest.staying] == [
         ("d/b0", "pairs", "pairs"), ("d/b1", "pairs", "pairs"), ("d/b2", "pairs", "pairs")]
 
 

@@ -128,7 +128,7 @@ def test_pods_leave_the_sources_in_their_order_and_without_one_in_that_of_names(
 def test_pods_leave_as_long_as_the_targets_together_have_room(cycle):
     result = cycle(two_hot(), balance(ORDER, ROOM))
     assert evicted(result) == ["c", "d", "b"]
-    assert [(each.pod, each.decision.stopped_rule, each.decision.message) for each in result.kept] == [
+    assert [(each.pod, each.decision.stopped_rule, each.decision.message) for each in result.staying] == [
         ("d/a", "nodes.room", "the targets have no room for more `cpu`: pods took 13000 of 9000"),
     ]
 
@@ -223,7 +223,7 @@ def test_a_room_that_is_less_than_nothing_keeps_all_pods(cycle):
     room = """room: {ofTarget: "{'cpu': -100, 'memory': 1000}", ofPod: requests}"""
     result = cycle(two_hot(), balance(ORDER, room))
     assert evicted(result) == []
-    assert {of.message for _, _, of in result.kept} == {"the targets have no room for `cpu`: they add up to -200"}
+    assert {of.message for _, _, of in result.staying} == {"the targets have no room for `cpu`: they add up to -200"}
 
 
 def test_nodes_that_nobody_measured_lately_are_neither_source_nor_target(cycle):
@@ -317,7 +317,7 @@ def test_a_veto_holds_for_documents_and_for_the_pods_that_it_is_about_only(cycle
     ]
     result = cycle(objects, drain().replace("<= 70", "<= 10"), VETO)
     assert (evicted(result), kept(result)) == (["c"], {"a": ("veto", "free"), "b": ("veto", "free")})
-    assert next(each.decision.message for each in result.kept if each.pod == "d/b") == "it is not free"
+    assert next(each.decision.message for each in result.staying if each.pod == "d/b") == "it is not free"
 
 
 def test_a_veto_that_is_only_watched_stops_nothing_and_says_what_it_would(cycle):
@@ -437,7 +437,7 @@ def test_a_document_chooses_how_pods_leave(cycle):
         document = EVICTOR.replace("MODE", mode).replace("  type", f"  failurePolicy: {policy}\n  type")
         result = cycle(objects, everyone, document)
         return ({each.pod: each.decision.mode for each in result.evicted},
-                {pod: (of.stopped_by, of.stopped_rule, of.message) for pod, _, of in result.kept})
+                {pod: (of.stopped_by, of.stopped_rule, of.message) for pod, _, of in result.staying})
 
     assert modes("\"pod.metadata.name == 'x' ? 'Delete' : 'Eviction'\"") == (
         {"d/x": "Delete", "d/plain": "", "e/other": ""}, {})

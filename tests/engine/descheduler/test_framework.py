@@ -64,7 +64,8 @@ def test_an_answer_that_is_no_refusal_is_the_fault_of_the_filter_and_keeps_the_p
         {"profile": "p", "plugin": "Babbles", "subject": key, "message": message}
         for key in ("d/web", "d/x", "d/y", "e/z")
     ], [], "")
-    assert {(each.decision.stopped_by, each.decision.stopped_rule, each.decision.message) for each in result.kept} == {
+    decisions = [each.decision for each in result.staying]
+    assert {(each.stopped_by, each.stopped_rule, each.message) for each in decisions} == {
         ("Babbles", "error", message)}
 
 
@@ -76,7 +77,7 @@ def test_an_eviction_that_raises_is_the_fault_of_the_evict_plugin_and_the_others
         {"profile": "p", "plugin": "Babbles", "rule": "all", "subject": key, "message": "the API server is away"}
         for key in ("d/web", "d/x", "d/y", "e/z")
     ], "")
-    assert {(of.stopped_by, of.message) for _, _, of in result.kept} == {("Babbles", "the eviction failed")}
+    assert {(of.stopped_by, of.message) for _, _, of in result.staying} == {("Babbles", "the eviction failed")}
 
 
 def test_all_deschedule_plugins_of_all_profiles_run_before_any_balance_plugin():
@@ -167,7 +168,7 @@ def test_a_requested_eviction_counts_against_limits_and_is_not_requested_again()
         ("web", "Everyone", "because", "all"), ("x", "Everyone", "because", "all")]
     assert (evicted(result), [(each.pod, each.decision.message) for each in result.requested]) == (
         ["web"], [("d/x", "another component removes it")])
-    assert {of.message for _, _, of in result.kept} == {"at most 2 pods per cycle", "evicted already in this cycle"}
+    assert {of.message for _, _, of in result.staying} == {"at most 2 pods per cycle", "evicted already in this cycle"}
     server, result = serve(spec, limits=CycleLimits(total=2), background=background)
     assert [pod for pod, _ in server.calls] == ["web"]
     assert [(pod, of.message) for pod, _, of in result.requested] == [("d/x", "another component moves it already")]
@@ -212,7 +213,7 @@ def test_filters_choose_the_mode_and_a_mode_that_nobody_carries_out_keeps_the_po
     assert [(name, options.choice) for name, options in server.calls] == [
         ("web", EvictionChoice(EvictionMode.DELETE, 30)), ("x", EvictionChoice(EvictionMode.DELETE, 30))]
     assert [(each.pod, each.decision.mode) for each in result.evicted] == [("d/web", "Delete")]
-    assert [(pod, of.stopped_by, of.stopped_rule, of.message) for pod, _, of in result.kept] == [
+    assert [(pod, of.stopped_by, of.stopped_rule, of.message) for pod, _, of in result.staying] == [
         ("d/y", "Chooses", "eviction", "no choice"),
         ("e/z", "Server", "eviction", "it cannot evict by `SoftEviction`, only by Delete, Eviction"),
     ]

@@ -111,7 +111,7 @@ spec:
   limits: {perWorkload: "50%", perOwner: 1}
 """)
     assert evicted(result) == ["new-0", "old-0"]
-    assert {each.decision.message for each in result.kept} == {
+    assert {each.decision.message for each in result.staying} == {
         "at most 2 pods of Deployment d/web at the same time", "at most 1 pod of ReplicaSet d/new at the same time"}
 
 

@@ -64,21 +64,22 @@ def test_the_decisions_of_a_plugin_with_two_turns_count_once():
     result = result_of((X, evicts()), (Y, keeps("a")), (X, keeps("b", "two")), (X, keeps("c")), (Y, keeps("d")))
     assert said(result) == [("d/x", "two", "b"), ("d/x", "one", "evicted"), ("d/y", "one", "d")]
     assert [(each.pod, each.decision.plugin) for each in result.evicted] == [("d/x", "one")]
-    assert result.decisions.kept() == {("two", "b"): 1, ("one", "d"): 1}
+    assert result.decisions.staying() == {("two", "b"): 1, ("one", "d"): 1}
 
 
 @pytest.mark.parametrize("plugins", [("one", "two"), ("one", "two", "one")])
 def test_kept_pods_are_counted_as_their_outcomes_say(plugins: tuple[str, ...]):
     result = result_of(*((each, keeps(f"why {number % 2}", plugin) if number else evicts(plugin))
                          for plugin in plugins for number, each in enumerate(PODS)))
-    assert result.decisions.kept() == Counter((each.decision.plugin, each.decision.stopped_by) for each in result.kept)
+    assert result.decisions.staying() == Counter(
+        (each.decision.plugin, each.decision.stopped_by) for each in result.staying)
     assert len(result.outcomes) == 6
 
 
 def test_only_the_outcomes_that_are_read_are_made(monkeypatch: pytest.MonkeyPatch):
     result, made = result_of((X, evicts()), (Y, keeps("a")), (Z, keeps("a"))), []
     monkeypatch.setattr(results, "EvictionOutcome", lambda *fields: made.append(fields[0]) or EvictionOutcome(*fields))
-    assert (len(result.evicted), result.decisions.kept(), made) == (1, {("one", "a"): 2}, ["d/x"])
+    assert (len(result.evicted), result.decisions.staying(), made) == (1, {("one", "a"): 2}, ["d/x"])
     assert (len(result.outcomes), made) == (3, ["d/x", "d/x", "d/y", "d/z"])
 
 

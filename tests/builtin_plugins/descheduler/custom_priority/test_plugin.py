@@ -67,7 +67,7 @@ def test_after_five_misfits_in_a_row_no_more_pods_are_tried():
     pods = [pod(f"p{each}", "g", f"{each + 1}m", **(Json() if each in (1, 7) else apart)) for each in range(8)]
     result = priority([on("g", "gold"), *pods, *CHEAP])
     assert evicted(result) == ["p1"]
-    assert [each.decision.message for each in result.kept] == [
+    assert [each.decision.message for each in result.staying] == [
         *["no node of a cheaper level takes it"] * 6, "not tried: 5 pods in a row before it fit on no node"]
 
 
@@ -98,7 +98,7 @@ def test_a_node_is_drained_only_if_there_is_room_for_all_its_pods():
         (f"d/{name}", "drain node g (sourcePriority=gold)") for name in "cba"]
     short = priority([*GOLD, on("cheap", cpu="3")], **DRAIN)
     assert (evicted(short), kept(short)) == ([], dict.fromkeys("abc", "DrainNode"))
-    assert {of.message for _, _, of in short.kept} == {"d/a fits on no node of a cheaper level, so g is not drained"}
+    assert {of.message for _, _, of in short.staying} == {"d/a fits on no node of a cheaper level, so g is not drained"}
 
 
 def test_the_pods_of_one_drained_node_take_the_room_of_the_next_ones():

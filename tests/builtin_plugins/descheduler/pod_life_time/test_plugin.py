@@ -107,7 +107,7 @@ def test_a_veto_and_the_reason_of_an_eviction_are_recorded():
     assert [(each.pod, each.decision.reason) for each in found.evicted] == [
         ("d/old", "it is older than 60 s, its state is Running"),
     ]
-    assert [(each.pod, each.decision.stopped_by) for each in found.kept] == [("d/bare", "DefaultEvictor")]
+    assert [(each.pod, each.decision.stopped_by) for each in found.staying] == [("d/bare", "DefaultEvictor")]
 
 
 def test_what_changes_between_cycles_is_seen():

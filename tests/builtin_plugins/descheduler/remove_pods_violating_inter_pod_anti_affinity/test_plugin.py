@@ -74,7 +74,7 @@ def test_a_pod_that_is_not_selected_is_no_conflict_either():
 def test_a_veto_keeps_the_pod_and_its_partner_still_violates():
     bare = app("bare", kind="", **avoids("web"))
     found = cycle(NAME, {}, *NODES, bare, app("it", **avoids("web")))
-    assert ([each.pod for each in found.evicted], [each.pod for each in found.kept]) == (["d/it"], ["d/bare"])
+    assert ([each.pod for each in found.evicted], [each.pod for each in found.staying]) == (["d/it"], ["d/bare"])
 
 
 def test_what_another_plugin_evicts_in_the_same_cycle_is_no_conflict():

@@ -56,7 +56,7 @@ def test_applications_are_those_of_the_node_slo_and_malformed_ones_are_logged(ca
 def test_measured_groups_are_gone_when_they_are_missing_or_others_of_their_name():
     before = MeasuredGroups().with_pods(GROUPS, [pod("a", "LS"), pod("b", "LS", uid="u-2"), pod("c", "LS", uid="u-3")])
     after = MeasuredGroups().with_pods(GROUPS, [pod("a", "LS"), pod("b", "LS", uid="u-9", identifier="docker://ff")])
-    assert sorted((each.what, each.name) for each in before.gone(after)) == [
+    assert sorted((each.what, each.name) for each in before.stale(after)) == [
         ("container", "d/b/c"), ("container", "d/c/c"), ("pod", "d/b"), ("pod", "d/c")]
 
 

@@ -207,12 +207,12 @@ def test_a_plugin_that_reads_a_kind_which_the_cluster_lacks_evicts_nothing():
 
     _, (report,) = run(script, without, reads=(Read("NodeMetric"),))
     assert [(each.plugin, each.kinds) for each in report.result.lacks] == [("Evicts", ("NodeMetric",))]
-    assert [each.decision.stopped_rule for each in report.result.kept] == ["lacking"]
+    assert [each.decision.stopped_rule for each in report.result.staying] == ["lacking"]
 
 
 def test_a_refused_eviction_is_the_outcome_of_its_pod_and_no_failure():
     _, (report,) = run(Script(refuses=True), None)
-    (kept,) = report.result.kept
+    (kept,) = report.result.staying
     assert (kept.decision.stopped_by, kept.decision.stopped_rule, kept.decision.message) == (
         "Evicts", "pdb-blocked", "the budget web permits none")
     assert report.result.failures == ()
@@ -221,7 +221,7 @@ def test_a_refused_eviction_is_the_outcome_of_its_pod_and_no_failure():
 def test_an_eviction_without_an_answer_counts_against_the_limits():
     _, (report,) = run(Script(silent=True), lambda cluster: cluster.upsert(pod("worker", "a")),
                        limits=CycleLimits(total=1))
-    assert [(pod, of.stopped_by, of.stopped_rule, of.message) for pod, _, of in report.result.kept] == [
+    assert [(pod, of.stopped_by, of.stopped_rule, of.message) for pod, _, of in report.result.staying] == [
         ("d/web", "Evicts", "unknown", "there was no answer"), ("d/worker", "limits", "", "at most 1 pod per cycle")]
 
 
