@@ -389,7 +389,7 @@ class Agent:
         self._unrecovered = False
         for name, found in self.manager.recover_leaving(readings):
             self._conclude(name, found, readings, enforced=True)
-        self.manager.left()
+        self.manager.drop_leaving()
 
     def _recover(self, name: str, strategy: Any, readings: LiveReadings) -> None:
         try:

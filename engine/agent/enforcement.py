@@ -76,7 +76,7 @@ class DryRun:
         """`say` takes one line; without it lines are logged."""
         self._would: dict[str, str] = {}
         self._say = say or (lambda line: _LOG.info("%s", line))
-        self._said: set[tuple[str, str, str]] = set()
+        self._logged: set[tuple[str, str, str]] = set()
 
     def over(self, files: Mapping[str, str]) -> Mapping[str, str]:
         """Return the files as they would be."""
@@ -85,8 +85,8 @@ class DryRun:
     def forget_others(self, exists: Callable[[str], bool]) -> None:
         """Forget files that do not exist any more, as those of pods that ended, and what was said long ago."""
         self._would = {name: text for name, text in self._would.items() if exists(name)}
-        if len(self._said) > _MOST:
-            self._said.clear()
+        if len(self._logged) > _MOST:
+            self._logged.clear()
 
     def say(self, plugin: str, adjustments: Iterable[Adjustment], files: Mapping[str, str]) -> None:
         """Say what would be done, each eviction and each write that would change something once."""
@@ -95,17 +95,17 @@ class DryRun:
             if each.writes and not changes:
                 continue
             if not each.writes:
-                if (plugin, each.kind, each.subject) in self._said:
+                if (plugin, each.kind, each.subject) in self._logged:
                     continue
-                self._said.add((plugin, each.kind, each.subject))
+                self._logged.add((plugin, each.kind, each.subject))
             verb = "recover " if each.recovers else ""
             self._say(f"dry run: `{plugin}` would {verb}{each.kind} {each.subject}: {each.reason}"
                       + "".join(f", {name}={text.strip()}" for name, text in changes))
 
     def _changes(self, name: str, text: str, files: Mapping[str, str]) -> bool:
         if name.startswith("resctrl/"):
-            known = ("resctrl", name, text) in self._said
-            self._said.add(("resctrl", name, text))
+            known = ("resctrl", name, text) in self._logged
+            self._logged.add(("resctrl", name, text))
             return not known
         before = self._would.get(name)
         if before is None:
@@ -149,7 +149,7 @@ class LockedApplier:
         self._clock = clock
         self._executor = executor
         self._plugin = plugin
-        self._said: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def apply(self, adjustments: Sequence[Adjustment]) -> object:
         """Write the files of the adjustments."""
@@ -163,10 +163,10 @@ class LockedApplier:
 
     def _say(self, each: Adjustment) -> None:
         for file, text in each.writes:
-            if (file, text) not in self._said:
-                if len(self._said) >= _MOST:
-                    self._said.clear()
-                self._said.add((file, text))
+            if (file, text) not in self._logged:
+                if len(self._logged) >= _MOST:
+                    self._logged.clear()
+                self._logged.add((file, text))
                 _LOG.info("`%s` would write %s=%s: %s", self._plugin, file, text.strip(), each.reason)
 
 

@@ -144,7 +144,7 @@ def _rounds(
             for node in files:
                 for name, found in manager.recover_leaving(readings_at(time, node)):
                     yield applied(time, node, name, found)
-            manager.left()
+            manager.drop_leaving()
             known = {(node, name) for _, node, name in due}
             for node in files:
                 for name in manager.intervals:

@@ -20,9 +20,9 @@ async def missing(
 
     Raises `ApiError`, `ConnectionFailed` or `PolicyError` if the server does not answer.
     """
-    asked = [(each, verb) for each in permissions for verb in each.verbs]
-    granted = await asyncio.gather(*(_is_granted(transport, each, verb, namespace) for each, verb in asked))
-    return [question for question, yes in zip(asked, granted, strict=True) if not yes]
+    reviews = [(each, verb) for each in permissions for verb in each.verbs]
+    granted = await asyncio.gather(*(_is_granted(transport, each, verb, namespace) for each, verb in reviews))
+    return [review for review, yes in zip(reviews, granted, strict=True) if not yes]
 
 
 async def _is_granted(transport: Transport, permission: Permission, verb: str, namespace: str) -> bool:

@@ -128,8 +128,8 @@ _OTHER: Final = ApiFault("it cannot be reached", "check the address and the netw
 def of_status(status: int, body: object, *, verb: str, resource: str) -> ApiFault:
     """Return the fault of a refusal by the API server; `body` is its response, usually a `Status`."""
     known = _BY_STATUS.get(status) or (_OF_5XX if 500 <= status < 600 else _OTHER_STATUS)
-    said = _said(body)
-    message = said if status == 403 and said else f"{known.message} ({status}{f': {said}' if said else ''})"
+    detail = _detail_of(body)
+    message = detail if status == 403 and detail else f"{known.message} ({status}{f': {detail}' if detail else ''})"
     return ApiFault(message, known.help.format(verb=verb, resource=resource) if "{" in known.help else known.help,
                  known.everywhere)
 
@@ -189,7 +189,7 @@ def _named(error: BaseException, *names: str) -> bool:
     return any(each.__name__ in names for each in type(error).__mro__)
 
 
-def _said(body: Any) -> str:
+def _detail_of(body: Any) -> str:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
     try:
         text = str(json.loads(text)["message"])

@@ -245,12 +245,12 @@ class LeaderElector:
         """Acquire or renew the Lease within `limit` seconds; return False if another holds it, or on a failure."""
         try:
             async with asyncio.timeout(limit):
-                held = await (self._put_renewal() if self.state.leading else self._read_and_put())
+                acquired = await (self._put_renewal() if self.state.leading else self._read_and_put())
         except LEASE_FAILURES as error:
             self._failed(error)
             return False
         self.state = replace(self.state, fault="")
-        return held
+        return acquired
 
     async def _put_renewal(self) -> bool:
         """Renew the Lease as it was last seen; read it if it has changed since."""

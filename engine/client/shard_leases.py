@@ -72,7 +72,7 @@ class ShardKeeper:
         self._sleep = sleep
         self._views: dict[str, ShardLeaseView] = {}
         self._elector: LeaderElector | None = None
-        self._held = ""
+        self._reported_shard = ""
         self._task: asyncio.Task[None] | None = None
         self._fault = ""
 
@@ -98,8 +98,8 @@ class ShardKeeper:
                 if self._task is None or not self.shard or self._looks():
                     await self._look()
                     await self._choose()
-                if self.shard != self._held:
-                    self._held = self.shard
+                if self.shard != self._reported_shard:
+                    self._reported_shard = self.shard
                     self._changed()
                 await self._sleep(self._shards[0].retry_s)
         finally:

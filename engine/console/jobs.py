@@ -75,7 +75,7 @@ class _Viewer(Generic[V]):
     """Somebody who started a job, or shares it."""
 
     job: BackgroundJob[V]
-    asked: float
+    last_request: float
     """The time at which the viewer asked last."""
     left: V | None = None
     """The view of a job that the viewer has cancelled, and that others wait for."""
@@ -145,7 +145,7 @@ class BackgroundJobs(Generic[V]):
         """Return how far a job is, or its result; raise `UnknownNameError` if it is not remembered."""
         with self._lock:
             viewer = self._viewer(number)
-            viewer.asked = self._clock()
+            viewer.last_request = self._clock()
             self._viewers.move_to_end(number)
             return replace(viewer.left or viewer.job.view, number=number)
 
@@ -166,7 +166,7 @@ class BackgroundJobs(Generic[V]):
             if viewer.left is None and viewer.job.view.phase not in _ENDS:
                 viewer.left = replace(viewer.job.view, phase="cancelled")
                 since = self._clock() - _LEFT
-                if not any(each.job is viewer.job and each.left is None and each.asked > since
+                if not any(each.job is viewer.job and each.left is None and each.last_request > since
                            for each in self._viewers.values()):
                     viewer.job.cancel()
             return replace(viewer.left or viewer.job.view, number=number)

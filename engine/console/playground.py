@@ -266,9 +266,9 @@ def _verdicts(state: ConsoleState, pod: PodInfo, compiled: Sequence[CompiledSche
     totals = np.zeros(size, np.int64)
     for each in compiled:
         plugin = DocumentScheduler(each)
-        whole = plugin.pre_filter(cycle_state, pod, snapshot)
-        if whole is not None:
-            rules.append(f"{each.document.name}/{whole.rule or _WHOLE_POD}")
+        rejection = plugin.pre_filter(cycle_state, pod, snapshot)
+        if rejection is not None:
+            rules.append(f"{each.document.name}/{rejection.rule or _WHOLE_POD}")
             refused[refused < 0] = len(rules) - 1
             continue
         if each.filter:

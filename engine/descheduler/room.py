@@ -43,9 +43,9 @@ class TargetsRoom:
         Raises:
             EvaluationError: the expression failed, or an amount is not finite, or less than 0.
         """
-        taken = program.evaluate(bindings)
-        assert isinstance(taken, Mapping)
-        found = {name: finite(taken.get(name, 0), name) for name in self._left}
+        amounts = program.evaluate(bindings)
+        assert isinstance(amounts, Mapping)
+        found = {name: finite(amounts.get(name, 0), name) for name in self._left}
         for name, amount in found.items():
             if amount < 0:
                 raise EvaluationError(f"a pod takes {amount:g} of `{name}`: return 0 or more")

@@ -162,7 +162,7 @@ class _CacheReadings(MetricReadings):
     def __init__(self, cache: MetricCache, now: int) -> None:
         super().__init__(cache.node, now, cache.interval)
         self._cache = cache
-        self._asked = "", "", -1
+        self._last_query = "", "", -1
         self._table: SeriesTable | None = None
 
     def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:
@@ -175,9 +175,9 @@ class _CacheReadings(MetricReadings):
 
     def _usage(self, what: str, name: str, resource: str, statistic: str, window: int) -> float:
         # One round queries the same resource and window for many subjects in turn.
-        if self._table is None or self._asked != (what, resource, window):
+        if self._table is None or self._last_query != (what, resource, window):
             self._cache.require(what, window)
-            self._asked = what, resource, window
+            self._last_query = what, resource, window
             self._table = self._cache.find(what, resource)
         table, now = self._table, self._now
         found = None if table is None else table.statistic(name, statistic, now - (window or 2 * self._interval), now)

@@ -46,7 +46,7 @@ class SeriesTable:
         """True if these are all columns, in their order."""
         self._found = _NOTHING_FOUND
         self._queries: dict[tuple[str, int, int], int] = {}
-        self._answers: dict[tuple[str, int, int], list[float | None]] = {}
+        self._results: dict[tuple[str, int, int], list[float | None]] = {}
         self._end = 0
         self._allocate(rows)
 
@@ -156,21 +156,21 @@ class SeriesTable:
             if column is None:
                 return None
             query = statistic, start, end
-            answers = self._answers.get(query)
-            if answers is not None:
-                return answers[column]
+            results = self._results.get(query)
+            if results is not None:
+                return results[column]
             first, stop = self._window(start, end)
             if statistic == "last":
                 return self._last(column, first, stop)
             if len(self._queries) >= _MOST_QUERIES and query not in self._queries:
                 self._queries.clear()
-                self._answers.clear()
+                self._results.clear()
             queries = self._queries[query] = self._queries.get(query, 0) + 1
             if queries <= 1 + len(self._columns) * _FEW:
                 return _statistic(statistic, self._values[first * self._width + column : stop * self._width
                                                           : self._width])
-            answers = self._answers[query] = self._statistics(statistic, first, stop)
-            return answers[column]
+            results = self._results[query] = self._statistics(statistic, first, stop)
+            return results[column]
 
     def _last(self, column: int, first: int, stop: int) -> float | None:
         for row in range(stop - 1, first - 1, -1):
@@ -246,7 +246,7 @@ class SeriesTable:
 
     def _row(self, time: int) -> int:
         """Return the row of a time, which becomes the last one."""
-        self._forget_answers()
+        self._forget_results()
         end, times = self._end, self._times
         if end and time <= times[end - 1]:
             end = bisect_left(times, time, 0, end)
@@ -302,12 +302,12 @@ class SeriesTable:
     def _changed(self) -> None:
         """Invalidate cached columns and windows."""
         self._names = None
-        self._forget_answers()
+        self._forget_results()
 
-    def _forget_answers(self) -> None:
+    def _forget_results(self) -> None:
         self._found = _NOTHING_FOUND
         self._queries.clear()
-        self._answers.clear()
+        self._results.clear()
 
 
 def _present(values: Sequence[float]) -> list[float]:

@@ -34,9 +34,9 @@ class DeviceUsage(MetricCollector):
             self._listed = time
             known, self.devices = self.devices, read_devices(
                 Path(self.sources.sys), Path(self.sources.proc))
-            for gone in {each.minor for each in known if each.type == GPU} - {
+            for removed in {each.minor for each in known if each.type == GPU} - {
                     each.minor for each in self.devices if each.type == GPU}:
-                self.sources.cache.forget(GPU, str(gone))
+                self.sources.cache.forget(GPU, str(removed))
         found: dict[str, dict[str, float]] = {resource: {} for resource, _ in _FILES}
         for device in self.devices:
             for resource, file in _FILES if device.type == GPU else ():

@@ -143,10 +143,10 @@ class LifecycleWatcher:
         path = f"{self._root}/{self._groups.tier(tier)}/{pod}"
         self._watch(path, (tier, pod))
         names = {name for name in _directories(path) if self._groups.parse_container(name) is not None}
-        gone, new = known - names, names - known
-        known -= gone
+        removed, new = known - names, names - known
+        known -= removed
         known |= new
-        yield from self._of_containers(False, tier, pod, gone)
+        yield from self._of_containers(False, tier, pod, removed)
         yield from self._of_containers(True, tier, pod, new)
 
     def _pod_gone(self, tier: str, pod: str) -> Iterator[LifecycleEvent]:

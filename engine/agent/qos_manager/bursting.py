@@ -92,14 +92,14 @@ def overlay_config(node: Facts, annotation: str | None) -> Facts:
     if annotation is None:
         return node
     try:
-        own = json.loads(annotation)
-        if not isinstance(own, dict):
+        pod_config = json.loads(annotation)
+        if not isinstance(pod_config, dict):
             return node
-        BurstConfig.of(own)
+        BurstConfig.of(pod_config)
     except (ValueError, RecursionError):
         return node
-    known = {name: own[name] for name in _NUMBERS if own.get(name) is not None}
-    return {**node, **({"policy": own["policy"]} if own.get("policy") else {}), **known}
+    known = {name: pod_config[name] for name in _NUMBERS if pod_config.get(name) is not None}
+    return {**node, **({"policy": pod_config["policy"]} if pod_config.get("policy") else {}), **known}
 
 
 def node_state(usage: float | None, total: float, threshold_percent: int) -> str:

@@ -126,8 +126,8 @@ def follow_strategies(
     Call it when the active set changes: a strategy that did not start is tried again.
     """
     living = {name: each for name, each in running.items() if each.lives}
-    gone = [name for name in threads.names if name not in living or not threads.runs(name, living[name].strategy)]
-    threads.stop(gone)
+    stopped = [name for name in threads.names if name not in living or not threads.runs(name, living[name].strategy)]
+    threads.stop(stopped)
     for name, each in sorted(living.items()):
         if not threads.runs(name, each.strategy):
             if each.enforcement is not Enforcement.ENFORCE:

@@ -212,7 +212,7 @@ class Manager:
     def recover_leaving(self, readings: NodeReadings) -> Iterator[tuple[str, RoundReport]]:
         """Recover, on one node, the changes of strategies that are no longer active; yield name and report of each."""
         self.now = readings.now
-        kept = {
+        active_keys = {
             key for running in self._running.values() if running.enforcement is Enforcement.ENFORCE
             and isinstance(running.strategy, DocumentStrategy) for key in running.strategy.action_keys
         }
@@ -220,14 +220,14 @@ class Manager:
             if old.lives and not hasattr(old.strategy, "recover"):
                 continue
             if isinstance(old.strategy, DocumentStrategy):
-                keys = old.strategy.action_keys - kept
+                keys = old.strategy.action_keys - active_keys
                 found = RoundReport(recover_applied(self.memory, keys, readings, "its document went away or changed"))
             else:
                 found = _recover(old, readings)
             if found.adjustments or found.errors:
                 yield old.name, found
 
-    def left(self) -> None:
+    def drop_leaving(self) -> None:
         """Drop strategies that are no longer active, after they were recovered on every node."""
         self._leaving.clear()
 
@@ -241,8 +241,10 @@ class Writers:
 
     def forget_others(self, node: str, exists: Callable[[str], bool]) -> None:
         """Forget files of a node that do not exist any more, as those of pods that ended."""
-        gone = {file for of, file, _ in self._owners if of == node and not exists(file)}
-        self._owners = {key: owner for key, owner in self._owners.items() if key[0] != node or key[1] not in gone}
+        deleted_files = {file for of, file, _ in self._owners if of == node and not exists(file)}
+        self._owners = {
+            key: owner for key, owner in self._owners.items() if key[0] != node or key[1] not in deleted_files
+        }
 
     def note(
         self, node: str, plugin: str, adjustments: Iterable[Adjustment], active: Collection[str],

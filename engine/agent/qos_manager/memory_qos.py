@@ -71,13 +71,13 @@ def pod_settings(of_class: Settings, qos: str, annotation: str | None) -> Settin
     if annotation is None:
         return of_class
     try:
-        own = json.loads(annotation)
-        if not isinstance(own, dict) or not isinstance(own.get("policy") or "", str):
+        pod_config = json.loads(annotation)
+        if not isinstance(pod_config, dict) or not isinstance(pod_config.get("policy") or "", str):
             return of_class
-        check_settings(own)
+        check_settings(pod_config)
     except (ValueError, RecursionError):
         return of_class
-    policy = own.get("policy") or ""
+    policy = pod_config.get("policy") or ""
     if policy == "none":
         return {**_NONE, "enable": False}
     base = of_class
@@ -85,7 +85,7 @@ def pod_settings(of_class: Settings, qos: str, annotation: str | None) -> Settin
         enable = {"enable": of_class["enable"]} if "enable" in of_class else {}
         base = {**DEFAULTS[CLASSES[qos]], **enable}
     known = _SWITCHES | _NUMBERS
-    return {**base, **{name: value for name, value in own.items() if name in known and value is not None}}
+    return {**base, **{name: value for name, value in pod_config.items() if name in known and value is not None}}
 
 
 @dataclass(frozen=True, slots=True)

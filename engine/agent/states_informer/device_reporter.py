@@ -95,11 +95,11 @@ class DeviceReporter:
             return await self._writer.create(BY_KIND[DEVICE], {
                 "metadata": metadata, "spec": {"devices": device_entries(found, (), self._types, sockets)}})
         metadata_known = metadata_of(known)
-        held = metadata_known.get("labels") or {}
+        current_labels = metadata_known.get("labels") or {}
         listed = (known.get("spec") or {}).get("devices")
         entries = device_entries(found, listed if isinstance(listed, list) else (), self._types, sockets)
         patch: dict[str, Any] = {}
-        if changed := {label: value for label, value in labels.items() if held.get(label) != value}:
+        if changed := {label: value for label, value in labels.items() if current_labels.get(label) != value}:
             patch["metadata"] = {"labels": changed}
         if not is_same(listed or [], entries):
             patch["spec"] = {"devices": entries}

@@ -108,10 +108,11 @@ class NodeTopologyReporter:
             return await self._writer.create(BY_KIND[NODE_TOPOLOGY], {
                 "metadata": metadata, "topologyPolicies": [policy], "zones": zones})
         metadata = current.get("metadata") or {}
-        held = metadata.get("annotations") or {}
+        current_annotations = metadata.get("annotations") or {}
         changed: dict[str, str | None] = {
             name: annotations.get(name) for name in ANNOTATIONS
-            if (name in held or name in annotations) and not is_same(held.get(name), annotations.get(name))}
+            if (name in current_annotations or name in annotations)
+            and not is_same(current_annotations.get(name), annotations.get(name))}
         patch: dict[str, Any] = {"metadata": {"annotations": changed}} if changed else {}
         if current.get("topologyPolicies") != [policy]:
             patch["topologyPolicies"] = [policy]

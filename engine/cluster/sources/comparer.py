@@ -47,7 +47,7 @@ def differences(
     `known` has UID and version by namespace and name. Objects that are not in it are differences if `is_followed`
     returns True for them, and they have a version: the cluster has some of its own without, the pods of Reservations.
     """
-    mine = tuple(cluster.objects(kind).items())
+    cached_objects = tuple(cluster.objects(kind).items())
     left = 0
     for (namespace, name), (uid, version) in known.items():
         key = kind, f"{namespace}/{name}" if namespace else name
@@ -59,7 +59,7 @@ def differences(
         left += 1
         if left % _AT_ONCE == 0:
             yield None
-    for name, item in mine:
+    for name, item in cached_objects:
         namespace, _, own = name.rpartition("/")
         if (namespace, own) not in known and item["metadata"].get("resourceVersion") and is_followed(item):
             yield Difference((kind, name), uid_of(item), Found.REDUNDANT)

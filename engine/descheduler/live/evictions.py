@@ -135,7 +135,7 @@ class LiveEvictions:
         self._request_s = request_s
         self._backoff = EvictionBackoff()
         self._faults = RepeatedFaults(clock=clock)
-        self._left = left
+        self._on_evicted = left
         self._silence = silence or Silence(clock)
 
     def holds(self) -> Mapping[str, tuple[str, float]]:
@@ -144,8 +144,8 @@ class LiveEvictions:
         """
         now = self._clock()
         pause = self._silence.hold() or self._backoff.pause(now)
-        held = dict(self._backoff.budgets(now)) | ({} if pause is None else {"*": pause})
-        return {name: (hold.reason, hold.until - now) for name, hold in held.items()}
+        backoffs = dict(self._backoff.budgets(now)) | ({} if pause is None else {"*": pause})
+        return {name: (hold.reason, hold.until - now) for name, hold in backoffs.items()}
 
     def evict(self, request: EvictionRequest) -> EvictionResult:
         """Evict a pod; return whether it leaves, or another component removes it.
@@ -236,7 +236,7 @@ class LiveEvictions:
 
     def _succeeded(self, request: EvictionRequest) -> None:
         if request.mode is not EvictionMode.SOFT_EVICTION:
-            self._left(request.pod)
+            self._on_evicted(request.pod)
         by = f"pod evicted by {request.strategy}"
         self._record(request, "Normal", REASON, request.note or (f"{by}: {request.reason}" if request.reason else by))
         self._report(request, _SUCCESS, "")

@@ -194,10 +194,10 @@ class LiveDescheduler:
             if not self._feed.synced:
                 return more
             self._synced = True
-            self._look()
+            self._publish_view()
             self._ready(self)
         if not self._may_write():
-            self._look()
+            self._publish_view()
             return more
         self._activate()
         if self.shards is not None:
@@ -207,7 +207,7 @@ class LiveDescheduler:
             self._leaving.apply(self.cluster)
         if self._leads():
             self._step()
-        self._look()
+        self._publish_view()
         return more
 
     def _acts(self) -> bool:
@@ -242,11 +242,11 @@ class LiveDescheduler:
     def _cycle(self) -> None:
         self._last_began = self._ticks()
         self._next_cycle = self._last_began + self._interval if self._interval else None
-        self._publish(self._looked(None))
+        self._publish(self._run_and_report(None))
         if self._once:
             self.stop()
 
-    def _looked(self, part: CyclePart | None) -> CycleReport:
+    def _run_and_report(self, part: CyclePart | None) -> CycleReport:
         """Run a cycle, or a part of one, unless the objects are too old."""
         active = self._active
         assert active is not None
@@ -287,7 +287,7 @@ class LiveDescheduler:
             report = CycleReport(self.view.cycles + 1, self._clock() / 1e9, 0.0, CycleResult(
                 active.registry.generation, active.configuration.dry_run, 0, error=part.error))
         else:
-            report = self._looked(part.part)
+            report = self._run_and_report(part.part)
             self._leaving.apply(self.cluster)
         if self._memory is not None:
             self._memory.forget()  # the other replicas write it, too
@@ -371,7 +371,7 @@ class LiveDescheduler:
 
     # The view, and the end of a round
 
-    def _look(self) -> None:
+    def _publish_view(self) -> None:
         self._renew_view()
         now = self._ticks()
         if now >= self._next_settling:
@@ -401,8 +401,8 @@ class LiveDescheduler:
         for each in self._stepped.values():
             times += [each.stepped_at + _STEP_PERIOD] if each.changed else [each.due]
         due = min((each for each in times if each is not None), default=None)
-        left = _LONGEST_WAIT_S if due is None else (due - self._ticks()) / 1e9
-        return min(max(left, 0.001), _LONGEST_WAIT_S)
+        wait_s = _LONGEST_WAIT_S if due is None else (due - self._ticks()) / 1e9
+        return min(max(wait_s, 0.001), _LONGEST_WAIT_S)
 
 
 def _joined(share: CycleReport, rest: CycleReport) -> CycleReport:

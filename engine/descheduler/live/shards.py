@@ -219,10 +219,12 @@ class ShardedCycles:
         if not failed:
             waited = _waited_for(ledger)
             present = {*self._holders(), self._identity}
-            gone = [each for each in waited if each not in present]
-            if waited and not gone:
+            absent_members = [each for each in waited if each not in present]
+            if waited and not absent_members:
                 return None
-            failed = f"the share of {gone[0]} was not finished: it has lost its Lease" if gone else ""
+            failed = ""
+            if absent_members:
+                failed = f"the share of {absent_members[0]} was not finished: it has lost its Lease"
         part = self._part(stored, None)
         return ShardPart(PartKind.CUT_OFF if failed else PartKind.REST, part, failed)
 

@@ -91,11 +91,11 @@ def _key(entry: Mapping[str, Any]) -> str:
 def _less(metric: NodeMetric | None, pods: Iterable[PodInfo]) -> Mapping[str, Any] | None:
     if metric is None:
         return None
-    gone = {pod.key: metric.pods[pod.key] for pod in pods if pod.key in metric.pods}
-    if not gone:
+    removed_usage = {pod.key: metric.pods[pod.key] for pod in pods if pod.key in metric.pods}
+    if not removed_usage:
         return None
-    entries = [each for each in metric.object["status"].get("podsMetric") or () if _key(each) not in gone]
-    return _changed(metric, entries, gone.values(), -1)
+    entries = [each for each in metric.object["status"].get("podsMetric") or () if _key(each) not in removed_usage]
+    return _changed(metric, entries, removed_usage.values(), -1)
 
 
 def _more(metric: NodeMetric | None, pod: PodInfo, entry: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

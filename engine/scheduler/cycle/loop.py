@@ -104,7 +104,7 @@ class SchedulingLoop:
         self._observe_verdict = concluded
         self._explained = explained
         self._active = self.scheduler.hot_swap.active
-        self._held: dict[tuple[str, str], tuple[QueuedPod, int]] = {}
+        self._in_binding: dict[tuple[str, str], tuple[QueuedPod, int]] = {}
         """The pods that wait for a permit or are being bound, by key and UID, with the start of their attempt."""
         self._controllers = ControllerRuns()
         names = frozenset(profile.name for profile in self.scheduler.profiles)
@@ -152,7 +152,7 @@ class SchedulingLoop:
         if nominated is not None and verdict.node is None:
             self._note_freed(pod, nominated)
         if verdict.waiting or verdict.binding:
-            self._held[pod.key, pod.uid] = queued, began
+            self._in_binding[pod.key, pod.uid] = queued, began
         else:
             self._conclude(queued, verdict, began)
         if self._monitor is not None:
@@ -178,7 +178,7 @@ class SchedulingLoop:
         its binding is under way. Takes time in proportion to the pods of the cluster.
         """
         known = {pod.key for pod in self.queue.pods()}
-        known.update(key for key, _ in self._held)
+        known.update(key for key, _ in self._in_binding)
         return tuple(pod for pod in self.scheduler.cluster.pending if pod.key not in known and self.is_ours(pod))
 
     def enqueue(self, pod: PodInfo) -> None:
@@ -192,11 +192,11 @@ class SchedulingLoop:
     @property
     def held(self) -> int:
         """The number of pods that wait for a permit or are being bound; for any thread."""
-        return len(self._held)
+        return len(self._in_binding)
 
     def held_pods(self) -> dict[str, QueuedPod]:
         """Return the pods that wait for a permit or are being bound, by key, as the queue had them; for any thread."""
-        return {key: queued for (key, _), (queued, _) in tuple(self._held.items())}
+        return {key: queued for (key, _), (queued, _) in tuple(self._in_binding.items())}
 
     def gated_verdicts(self) -> tuple[Verdict, ...]:
         """Return a verdict for each gated pod: the plugin that gates it, and why."""
@@ -315,8 +315,8 @@ class SchedulingLoop:
         while (queued := self._pop_chosen() or self.queue.pop()) is not None:
             # Taken from the queue: results of bindings can no longer remove it from there.
             self.scheduler.process_bindings()
-            going = (queued.pod.object.get("metadata") or {}).get("deletionTimestamp")
-            if not going and not self._is_bound(queued.pod):
+            terminating = (queued.pod.object.get("metadata") or {}).get("deletionTimestamp")
+            if not terminating and not self._is_bound(queued.pod):
                 return queued
             self.queue.done(queued.pod)
         return None
@@ -350,9 +350,9 @@ class SchedulingLoop:
     # After an attempt
 
     def _concluded(self, verdict: Verdict) -> None:
-        held = self._held.pop((verdict.pod.key, verdict.pod.uid), None)
-        if held is not None:
-            self._conclude(held[0], verdict, held[1])
+        attempt = self._in_binding.pop((verdict.pod.key, verdict.pod.uid), None)
+        if attempt is not None:
+            self._conclude(attempt[0], verdict, attempt[1])
         if self._observers is not None:
             self._observers.concluded(verdict)
         self._observe_verdict(verdict)

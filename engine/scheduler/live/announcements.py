@@ -26,25 +26,25 @@ class Announcements:
     def __init__(self, statuses: PodStatuses, clock: Callable[[], int]) -> None:
         self._statuses = statuses
         self._clock = clock
-        self._seen: dict[BindingCycle, int | None] = {}
+        self._waiting_since: dict[BindingCycle, int | None] = {}
         """Since when the pods wait; None if that is announced."""
 
     def look(self, loop: SchedulingLoop) -> None:
         """Announce the nodes of the pods that have waited for long enough."""
         now = self._clock()
-        before, self._seen = self._seen, {}
+        before, self._waiting_since = self._waiting_since, {}
         for binding in _waiting(loop):
             since = before.get(binding, now)
             if since is not None and now - since >= ANNOUNCED_S * _SECOND:
                 since = None
                 self._statuses.write(binding.pod, nominated_node=binding.node)
-            self._seen[binding] = since
+            self._waiting_since[binding] = since
 
 
 def _waiting(loop: SchedulingLoop) -> Iterator[BindingCycle]:
     scheduler = loop.scheduler
     keys = scheduler.waiting.keys()
-    held = (scheduler.waiting.get(key) for key in keys)
-    for binding in (*(each.binding for each in held if each is not None), *scheduler.awaiting):
+    waiting_pods = (scheduler.waiting.get(key) for key in keys)
+    for binding in (*(each.binding for each in waiting_pods if each is not None), *scheduler.awaiting):
         if not is_reserve_pod(binding.pod):
             yield binding

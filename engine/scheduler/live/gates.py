@@ -27,7 +27,7 @@ class GateReporter:
     def __init__(self, statuses: PodStatuses, clock: Callable[[], int]) -> None:
         self._statuses = statuses
         self._clock = clock
-        self._seen: dict[str, tuple[str, int]] = {}
+        self._gated_since: dict[str, tuple[str, int]] = {}
         """The last reason, and since when it holds the pod, by the pod's key."""
         self._written: dict[str, tuple[str, str]] = {}
         """The UID of the pod and the written message, by the pod's key."""
@@ -35,17 +35,17 @@ class GateReporter:
     def look(self, loop: SchedulingLoop) -> None:
         """Write the reasons that have held pods for long enough; takes time in proportion to the gated pods."""
         now = self._clock()
-        before, self._seen = self._seen, {}
+        before, self._gated_since = self._gated_since, {}
         for key, (_, refusal) in loop.gated.items():
             message = refusal.message or refusal.rule
             known = before.get(key)
             since = known[1] if known is not None and known[0] == message else now
-            self._seen[key] = message, since
+            self._gated_since[key] = message, since
             if now - since >= GATED_S * _SECOND:
                 pod = loop.queue.gated(key)
                 if pod is not None and self._written.get(key) != (pod.uid, message) and self._may_report(pod):
                     self._write(pod, message)
-        self._written = {key: written for key, written in self._written.items() if key in self._seen}
+        self._written = {key: written for key, written in self._written.items() if key in self._gated_since}
 
     def _may_report(self, pod: PodInfo) -> bool:
         if is_reserve_pod(pod) or (pod.object.get("spec") or {}).get("schedulingGates"):

@@ -251,8 +251,8 @@ class LiveScheduler:
         times = ((self.loop if self._takes else self.loop.scheduler).next_time(),
                  None if unconfirmed is None else max(unconfirmed, self._next_look))
         due = min((each for each in times if each is not None), default=None)
-        left = _LONGEST_WAIT_S if due is None else (due - self._clock()) / 1e9
-        return min(max(left, 0.001), _LONGEST_WAIT_S)
+        wait_s = _LONGEST_WAIT_S if due is None else (due - self._clock()) / 1e9
+        return min(max(wait_s, 0.001), _LONGEST_WAIT_S)
 
     def _look(self, loop: SchedulingLoop) -> None:
         """Run the watchdogs, and renew the view, once a second."""
@@ -311,10 +311,10 @@ class LiveScheduler:
             self._woken.clear()
             scheduler.process_bindings()
             self._executor.hand_over()
-            left = deadline - time.monotonic()
-            if not scheduler.in_flight or left <= 0:
+            remaining_s = deadline - time.monotonic()
+            if not scheduler.in_flight or remaining_s <= 0:
                 break
-            self._woken.wait(left)
+            self._woken.wait(remaining_s)
         if scheduler.in_flight:
             _LOG.warning("%d bindings have no answer yet: the next scheduler finds out what became of them",
                          len(scheduler.in_flight))

@@ -88,9 +88,9 @@ def _order(entry: WaitingEntry) -> tuple[int, int, str]:
 
 
 def _permits(loop: SchedulingLoop) -> list[WaitingEntry]:
-    held, permits = loop.held_pods(), loop.scheduler.waiting
-    waiting = {key: permits.get(key) for key in held}
-    return [WaitingEntry("permit", held[key], plugins=tuple(dict(each.waits)))
+    in_binding, permits = loop.held_pods(), loop.scheduler.waiting
+    waiting = {key: permits.get(key) for key in in_binding}
+    return [WaitingEntry("permit", in_binding[key], plugins=tuple(dict(each.waits)))
             for key, each in waiting.items() if each is not None]
 
 

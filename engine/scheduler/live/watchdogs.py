@@ -35,7 +35,7 @@ class LostPods:
         """The number of pods that were queued again."""
         self._clock = clock
         self._next = 0
-        self._seen: dict[tuple[str, str], int] = {}
+        self._lost_since: dict[tuple[str, str], int] = {}
         """When pods were first found in no queue, by key and UID."""
 
     def look(self, loop: SchedulingLoop) -> None:
@@ -45,18 +45,18 @@ class LostPods:
             return
         self._next = now + _LOOK_S * _SECOND
         lost = {(pod.key, pod.uid): pod for pod in loop.lost()}
-        self._seen = {key: self._seen.get(key, now) for key in lost}
-        for key, since in tuple(self._seen.items()):
+        self._lost_since = {key: self._lost_since.get(key, now) for key in lost}
+        for key, since in tuple(self._lost_since.items()):
             if now - since >= LOST_S * _SECOND:
                 _LOG.error("%s has been in no queue for %d s: it is queued again", key[0], (now - since) // _SECOND,
                            extra={"pod": key[0]})
                 self.requeued += 1
-                del self._seen[key]
+                del self._lost_since[key]
                 loop.enqueue(lost[key])
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
+class UnconfirmedBinding:
     """A pod that was bound, and the time at which it is read unless it is confirmed before."""
 
     pod: PodInfo
@@ -78,13 +78,13 @@ class UnconfirmedBindings:
         self._client = client
         self._clock = clock
         self._wake = wake
-        self._bound: deque[_Bound] = deque()
-        self._read: deque[tuple[_Bound, str | None]] = deque()
+        self._bound: deque[UnconfirmedBinding] = deque()
+        self._read: deque[tuple[UnconfirmedBinding, str | None]] = deque()
         """Pods that were read, with their node: empty without one, None if the pod is gone."""
 
     def add(self, pod: PodInfo, node: str) -> None:
         """Record that a pod was bound."""
-        self._bound.append(_Bound(pod, node, self._clock() + UNCONFIRMED_S * _SECOND))
+        self._bound.append(UnconfirmedBinding(pod, node, self._clock() + UNCONFIRMED_S * _SECOND))
 
     def next_time(self) -> int | None:
         """Return the time at which the next pod is read, in nanoseconds since the epoch; None without one."""
@@ -93,14 +93,14 @@ class UnconfirmedBindings:
     def look(self, loop: SchedulingLoop) -> None:
         """Read the pods that are not confirmed in time, and apply what was read; never waits."""
         cluster = loop.scheduler.cluster
-        while self._bound and (self._bound[0].deadline <= self._clock() or _is_settled(cluster, self._bound[0])):
+        while self._bound and (self._bound[0].deadline <= self._clock() or _is_confirmed(cluster, self._bound[0])):
             bound = self._bound.popleft()
-            if not _is_settled(cluster, bound):
+            if not _is_confirmed(cluster, bound):
                 self._io.spawn(self._look_up(bound), f"to read the node of {bound.pod.key}")
         while self._read:
             self._apply(loop, *self._read.popleft())
 
-    async def _look_up(self, bound: _Bound) -> None:
+    async def _look_up(self, bound: UnconfirmedBinding) -> None:
         pod = bound.pod
         while True:
             try:
@@ -111,9 +111,9 @@ class UnconfirmedBindings:
                 self._read.append((bound, node))
                 return self._wake()
 
-    def _apply(self, loop: SchedulingLoop, bound: _Bound, node: str | None) -> None:
+    def _apply(self, loop: SchedulingLoop, bound: UnconfirmedBinding, node: str | None) -> None:
         cluster = loop.scheduler.cluster
-        if _is_settled(cluster, bound):
+        if _is_confirmed(cluster, bound):
             return
         pod, known = bound.pod, cluster.object("Pod", bound.pod.key)
         if node:
@@ -128,13 +128,13 @@ class UnconfirmedBindings:
         if node is not None and current is not None and not current.node_name:
             loop.enqueue(current)
 
-    def _note(self, bound: _Bound, found: str) -> None:
+    def _note(self, bound: UnconfirmedBinding, found: str) -> None:
         self.corrected += 1
         _LOG.error("%s was bound to %s, but the API server says that it %s", bound.pod.key, bound.node, found,
                    extra={"pod": bound.pod.key})
 
 
-def _is_settled(cluster: Cluster, bound: _Bound) -> bool:
+def _is_confirmed(cluster: Cluster, bound: UnconfirmedBinding) -> bool:
     """Return whether the cluster shows the node of the pod, or its deletion."""
     known = cluster.object("Pod", bound.pod.key)
     if known is None or (known.get("spec") or {}).get("nodeName"):

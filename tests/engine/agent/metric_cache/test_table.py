@@ -209,4 +209,4 @@ def test_queries_of_a_table_that_gets_no_more_rows_are_forgotten():
     table.append(1, "a", 7.0)
     found = [table.statistic("a", "avg", now, now + 5) for now in range(-5, 5_000)]
     assert found == [None] + [7.0] * 6 + [None] * 4_998
-    assert len(table._queries) + len(table._answers) <= 128
+    assert len(table._queries) + len(table._results) <= 128
