@@ -24,6 +24,12 @@ NAMES = frozenset({
 })
 """Former names of the glossary's concepts: no class, function, attribute or variable has one."""
 
+VAGUE_NAMES = frozenset({"kept", "told", "wanted", "asked", "said", "gone"})
+"""Participles that named forty concepts: no variable, attribute or function of the code has one; tests may."""
+
+VAGUE_NAMES_IN_USE = frozenset({("engine/testing/kit.py", "kept"), ("engine/testing/kit.py", "asked")})
+"""Of interfaces that plugins' tests rely on: `FakeEvictor.kept`, and a parameter of `schedule`."""
+
 PHRASES = (
     r"hangs? on", r"\bin force\b", r"\basked anew\b", r"\bpromised (?:node|pod)", r"\bstanding answers?\b",
     r"\bopinions? (?:of|about)\b",
@@ -37,8 +43,8 @@ def files(*suffixes: str) -> list[Path]:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "src" / "koordpolicy" / "plugin.py"]
     found = [*pages, *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
     left_out = {ROOT / "docs" / "glossary.md", Path(__file__)}
-    kept = [path for path in found if path.suffix in suffixes and path not in left_out]
-    return [path for path in kept if "decisions" not in path.parts]
+    sources = [path for path in found if path.suffix in suffixes and path not in left_out]
+    return [path for path in sources if "decisions" not in path.parts]
 
 
 @cache
@@ -69,6 +75,16 @@ def test_former_names_are_gone():
         for path in files(".py") if word.search(text_of(path)) for token in tokens(path)
         if token.type == tokenize.NAME and token.string in NAMES
     ] == []
+
+
+def test_vague_names_are_only_those_in_use():
+    word = re.compile(rf"\b(?:{'|'.join(VAGUE_NAMES)})\b")
+    found = {
+        (name, token.string) for path in files(".py") for name in [str(path.relative_to(ROOT))]
+        if not name.startswith("tests/") and word.search(text_of(path)) for token in tokens(path)
+        if token.type == tokenize.NAME and token.string in VAGUE_NAMES
+    }
+    assert found == VAGUE_NAMES_IN_USE
 
 
 @pytest.mark.parametrize("phrase", PHRASES)

@@ -122,23 +122,24 @@ def _signed(old: float | None, new: float | None) -> str:
 
 def sections(found: Difference, top: int) -> Iterator[Section]:
     """Yield a table for each kind of change that occurs."""
-    added, gone = found.added, found.gone
+    added, removed = found.added, found.removed
     yield from _section(f"pods that change node: {len(found.moved):,}", ("pod", "old node", "new node", "because"), [
         (each.pod, each.old, each.new, _cause(each.cause) if each.cause else _OUTDONE) for each in found.moved
     ], top)
     yield from _stranded(f"pods that find no node any more: {len(added.waiting):,}", "was on", added.waiting, top)
-    yield from _stranded(f"pods that find a node now: {len(gone.waiting):,}", "goes to", gone.waiting, top)
+    yield from _stranded(f"pods that find a node now: {len(removed.waiting):,}", "goes to", removed.waiting, top)
     yield from _eligibility("nodes that pods lose, by rule", added.refused, top)
-    yield from _eligibility("nodes that pods gain, by the rule that refused them", gone.refused, top)
+    yield from _eligibility("nodes that pods gain, by the rule that refused them", removed.refused, top)
     yield from _misfits(f"running pods whose node would refuse them now: {len(added.misfits):,}", added.misfits, top)
-    yield from _misfits(f"running pods whose node would take them again: {len(gone.misfits):,}", gone.misfits, top)
+    yield from _misfits(
+        f"running pods whose node would take them again: {len(removed.misfits):,}", removed.misfits, top)
     yield from _evicted(f"pods that would be evicted now: {len(added.evicted):,}", added.evicted, top)
-    yield from _evicted(f"pods that would not be evicted any more: {len(gone.evicted):,}", gone.evicted, top)
+    yield from _evicted(f"pods that would not be evicted any more: {len(removed.evicted):,}", removed.evicted, top)
     yield from _evicted(f"pods whose eviction would not help, so that they stay now: {len(added.useless):,}",
                         added.useless, top)
-    yield from _evicted(f"pods that no longer stay for that reason: {len(gone.useless):,}", gone.useless, top)
+    yield from _evicted(f"pods that no longer stay for that reason: {len(removed.useless):,}", removed.useless, top)
     yield from _held("nodes whose pods are held back now", added.suppressed, top)
-    yield from _held("nodes whose pods are not held back any more", gone.suppressed, top)
+    yield from _held("nodes whose pods are not held back any more", removed.suppressed, top)
     yield from _held("nodes whose pods are held back further, or less far", found.bounds, top)
     shift = f"{found.totals_changed:,} of {found.totals:,} weighted sums differ, by {found.mean_shift:+.1f} on average"
     yield from _section(f"scores by plugin, mean over nodes and kinds of pods ({shift})", (
@@ -154,7 +155,7 @@ def sections(found: Difference, top: int) -> Iterator[Section]:
     yield from _section("only watched: pairs of a pod and a node that would be refused", ("before", "now", "rule"), [
         (each.old, each.new, _cause(each.cause)) for each in found.watched
     ], top)
-    for title, faults in (("failures that are new", added.faults), ("failures that are gone", gone.faults)):
+    for title, faults in (("failures that are new", added.faults), ("failures that are gone", removed.faults)):
         yield from _section(title, ("plugin", "at", "rule", "times", "what failed", "such as"), [
             (each.plugin, each.point, each.rule, each.times, each.message, each.example) for each in faults
         ], top)

@@ -368,10 +368,10 @@ class Informer:
 
     async def _deliver_deletions(self) -> None:
         """Deliver the deletion of all known objects that the list does not have."""
-        gone, self._unseen = [(*key, uid) for key, (uid, _) in self._unseen.items()], {}
-        for start in range(0, len(gone), _PAGE):
+        deleted, self._unseen = [(*key, uid) for key, (uid, _) in self._unseen.items()], {}
+        for start in range(0, len(deleted), _PAGE):
             changes = []
-            for namespace, name, uid in gone[start:start + _PAGE]:
+            for namespace, name, uid in deleted[start:start + _PAGE]:
                 self._known.pop((namespace, name), None)
                 changes.append(Change(self._resource.kind, namespace, name, uid, None, deleted=True))
             self._deliver(changes)

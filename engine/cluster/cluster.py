@@ -185,7 +185,7 @@ class Cluster(ClusterState):
     def delete(self, kind: str, key: str) -> None:
         """Remove an object; one that does not exist is not an error."""
         old_pod = self.pod(key) if kind == "Pod" else None
-        gone = self._objects.get(kind, {}).pop(key, None)
+        deleted = self._objects.get(kind, {}).pop(key, None)
         if kind == "Pod":
             self._detach(key)
             self._pods.pop(key, None)
@@ -193,30 +193,30 @@ class Cluster(ClusterState):
         elif kind == "NodeMetric":
             self._metrics.pop(key, None)
             self._set_metric(key, None)
-        elif gone is not None and kind == "Device" and key in self.index:
+        elif deleted is not None and kind == "Device" and key in self.index:
             self._set_devices(self.index[key])
-        elif gone is not None and kind == "Node" and key in self.index:
+        elif deleted is not None and kind == "Node" and key in self.index:
             row = self.rows.pop(self.index[key])
             for held in row.pods.values():  # they count again if the node is added again
                 self._bound[held.key] = _Binding(held, row.taken.get(held.key, ()))
             self._shape_changed()
-        if gone is not None:
+        if deleted is not None:
             self._object_changed(kind, key)
-        if self._listeners and (gone is not None or old_pod is not None):
-            self._publish(Event(kind, key, gone, None, old_pod, None))
+        if self._listeners and (deleted is not None or old_pod is not None):
+            self._publish(Event(kind, key, deleted, None, old_pod, None))
 
     def delete_nodes(self, names: Iterable[str]) -> None:
         """Remove many nodes and renumber the rows once; unknown names are ignored."""
-        gone = {name: node for name in names if (node := self._objects.get("Node", {}).pop(name, None)) is not None}
-        if not gone:
+        deleted = {name: node for name in names if (node := self._objects.get("Node", {}).pop(name, None)) is not None}
+        if not deleted:
             return
-        for name in gone:
+        for name in deleted:
             row = self.rows[self.index[name]]
             for held in row.pods.values():  # they count again if the node is added again
                 self._bound[held.key] = _Binding(held, row.taken.get(held.key, ()))
-        self.rows = [row for row in self.rows if row.name not in gone]
+        self.rows = [row for row in self.rows if row.name not in deleted]
         self._shape_changed()
-        for name, node in gone.items():
+        for name, node in deleted.items():
             self._object_changed("Node", name)
             self._publish(Event("Node", name, node, None, None, None))
 

@@ -126,7 +126,7 @@ class Difference:
     moved: tuple[Moved, ...]
     added: Changes
     """Results of the new policies only."""
-    gone: Changes
+    removed: Changes
     """Results of the old policies only."""
     bounds: tuple[BoundChange, ...]
     """Limits under both, with different values."""
@@ -148,15 +148,15 @@ class Difference:
         """The differences in numbers, by name."""
         return {
             "moved": len(self.moved),
-            "nowPending": len(self.added.waiting), "nowPlaced": len(self.gone.waiting),
-            "nodesLost": len(_nodes(self.added.refused)), "nodesGained": len(_nodes(self.gone.refused)),
-            "nowMisfits": len(self.added.misfits), "noMisfits": len(self.gone.misfits),
-            "nowEvicted": len(self.added.evicted), "notEvicted": len(self.gone.evicted),
+            "nowPending": len(self.added.waiting), "nowPlaced": len(self.removed.waiting),
+            "nodesLost": len(_nodes(self.added.refused)), "nodesGained": len(_nodes(self.removed.refused)),
+            "nowMisfits": len(self.added.misfits), "noMisfits": len(self.removed.misfits),
+            "nowEvicted": len(self.added.evicted), "notEvicted": len(self.removed.evicted),
             "nowSuppressed": len({each.node for each in self.added.suppressed}),
-            "notSuppressed": len({each.node for each in self.gone.suppressed}),
+            "notSuppressed": len({each.node for each in self.removed.suppressed}),
             "otherBounds": len(self.bounds), "otherBestNode": sum(each.pods for each in self.ranked),
             "totalsChanged": self.totals_changed,
-            "newFaults": len(self.added.faults), "goneFaults": len(self.gone.faults),
+            "newFaults": len(self.added.faults), "goneFaults": len(self.removed.faults),
         }
 
     @property
@@ -171,7 +171,7 @@ class Difference:
             "moved": [{"pod": each.pod, "old": each.old, "new": each.new, "oldScore": each.old_score,
                        "newScore": each.new_score,
                        **({"cause": each.cause.to_json()} if each.cause is not None else {})} for each in self.moved],
-            "added": _changes_json(self.added), "gone": _changes_json(self.gone),
+            "added": _changes_json(self.added), "gone": _changes_json(self.removed),
             "bounds": [_held_json(each) for each in self.bounds],
             "bestNodes": [{"pod": each.pod, "pods": each.pods, "old": each.old, "new": each.new}
                           for each in self.ranked],

@@ -29,15 +29,15 @@ def loads(
     snapshot: Snapshot, evictions: Iterable[PredictedEviction], hot_percent: int,
 ) -> tuple[int, int, dict[str, Spread], dict[str, Spread]]:
     """Return the numbers of hot and of measured nodes, and the spreads of requests and usage."""
-    gone: dict[str, list[str]] = {}
+    leaving_pods: dict[str, list[str]] = {}
     for each in evictions:
-        gone.setdefault(each.node, []).append(each.pod)
+        leaving_pods.setdefault(each.node, []).append(each.pod)
     requested: dict[str, list[float]] = {name: [] for name in _SPREAD}
     usage: dict[str, list[float]] = {name: [] for name in _SPREAD}
     hot = measured = 0
     for number in range(snapshot.size):
         row = snapshot.row(number)
-        leaving = [row.pods[key] for key in dict.fromkeys(gone.get(row.name, ())) if key in row.pods]
+        leaving = [row.pods[key] for key in dict.fromkeys(leaving_pods.get(row.name, ())) if key in row.pods]
         if (devices := sum(row.total)) > 0:
             requested.setdefault(GPU_SPREAD, []).append(100 * (devices - sum(row.free)) / devices)
         fresh = row.metric is not None and snapshot.is_fresh(number)

@@ -170,7 +170,7 @@ class DocumentPlugin:
         """
         if not self._fewest:
             return ()
-        return fewest(pods, lambda pod: cycle.size(state, pod), lambda gone: cycle.is_relieved(state, gone),
+        return fewest(pods, lambda pod: cycle.size(state, pod), lambda leaving: cycle.is_relieved(state, leaving),
                       tests=MOST_TESTS // (1 + refused)) or ()
 
     def choose_eviction(self, pod: PodInfo, snapshot: Snapshot) -> EvictionChoice:

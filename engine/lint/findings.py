@@ -128,8 +128,8 @@ def ignores_of(source: Source) -> Iterator[Ignore]:
     if _MARK not in source.text:
         return
     for match in _IGNORE.finditer(source.text):
-        said, because, reason = match["rest"].partition("because")
-        words = [word for word in re.split(r"[,\s]+", said) if word]
+        listed, because, reason = match["rest"].partition("because")
+        words = [word for word in re.split(r"[,\s]+", listed) if word]
         rules = tuple(rule for word in words if (rule := find(word)) is not None)
         line = source.position(match.start())[0]
         if not source.line(line)[: source.position(match.start())[1] - 1].strip():  # alone: applies to the next line

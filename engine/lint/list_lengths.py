@@ -289,10 +289,10 @@ class Lengths:
                 yield from self.at_least(parts[0], self._needed(*parts))
         elif function in COMPARISONS and len(arguments) == 2:
             operator = COMPARISONS[function] if truth else _NEGATED[COMPARISONS[function]]
-            for one, other, said in (
+            for one, other, comparison in (
                 (arguments[0], arguments[1], operator), (arguments[1], arguments[0], MIRRORED[operator]),
             ):
-                yield from self._compared(one, other, said)
+                yield from self._compared(one, other, comparison)
 
     def _implied_by_loop(self, node: Comprehension, *, truth: bool) -> Iterator[str]:
         is_expected = node.macro in (Macro.EXISTS, Macro.EXISTS_ONE) if truth else node.macro is Macro.ALL

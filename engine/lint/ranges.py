@@ -384,17 +384,17 @@ class Analysis:
                 yield from self._facts(each, truth=truth)
         elif node.function in COMPARISONS and len(node.args) == 2:
             operator = COMPARISONS[node.function] if truth else _NEGATED[COMPARISONS[node.function]]
-            for one, other, said in (
+            for one, other, comparison in (
                 (node.args[0], node.args[1], operator), (node.args[1], node.args[0], MIRRORED[operator]),
             ):
                 constant = self.constant(other)
                 if constant is None or self.constant(one) is not None:
                     continue
                 value = constant[0]
-                if isinstance(value, str) and said == "==":
-                    yield one, said, frozenset((value,))
-                elif isinstance(value, int | float) and not isinstance(value, bool) and said != "!=":
-                    yield one, said, value
+                if isinstance(value, str) and comparison == "==":
+                    yield one, comparison, frozenset((value,))
+                elif isinstance(value, int | float) and not isinstance(value, bool) and comparison != "!=":
+                    yield one, comparison, value
         elif node.function == "@in" and truth:
             allowed = self._allowed(node.args[1])
             if allowed is not None:

@@ -255,8 +255,8 @@ class ServerMonitor:
         for endpoint in known[:MOST_SERVERS]:
             self._states.setdefault(endpoint, ServerState(endpoint))
         for endpoint, state in list(self._states.items()):
-            gone = endpoint not in known and (state.heard is None or now - state.heard > _FORGET_S)
-            if gone:
+            is_forgotten = endpoint not in known and (state.heard is None or now - state.heard > _FORGET_S)
+            if is_forgotten:
                 del self._states[endpoint]
                 self._hours.pop(endpoint, None)
 

@@ -190,9 +190,9 @@ class StatusWriter:
             self._remember(relative, desired)
             if leads and not is_written(each.status, desired):
                 settled &= self._send(relative, each, desired)
-        for gone in {*self._generations, *self._written} - objects.keys():
-            self._generations.pop(gone, None)
-            self._written.pop(gone, None)
+        for deleted in {*self._generations, *self._written} - objects.keys():
+            self._generations.pop(deleted, None)
+            self._written.pop(deleted, None)
         self._settled = (state, sequence, leads) if settled else None
 
     def _remember(self, relative: str, desired: Patch) -> None:

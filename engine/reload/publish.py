@@ -114,8 +114,8 @@ def _replace_all(root: Path, before: Version | None, files: Mapping[str, bytes])
             write_new(beside, content)
             with contextlib.suppress(FileNotFoundError):
                 beside.chmod(stat.S_IMODE(file.stat().st_mode))
-        gone = [root / name for name in (before.hashes if before is not None else ()) if name not in files]
-        for file in gone:
+        removed = [root / name for name in (before.hashes if before is not None else ()) if name not in files]
+        for file in removed:
             # Deleting needs write access to the directory, which is checked before any change.
             if not os.access(file.parent, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
@@ -126,7 +126,7 @@ def _replace_all(root: Path, before: Version | None, files: Mapping[str, bytes])
         raise
     for beside, file in ready:
         beside.replace(file)
-    for file in gone:
+    for file in removed:
         file.unlink(missing_ok=True)
 
 

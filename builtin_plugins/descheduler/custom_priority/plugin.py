@@ -159,8 +159,8 @@ class _Mover:
             return
         cordoned = self._args.cordons and not self._args.dry_run and self._cordon(row, cordon=True)
         for pod, place in zip(pods, places, strict=True):
-            gone = self._evict(pod, f"drain node {node} (sourcePriority={self._level})")
-            if not gone:
+            evicted = self._evict(pod, f"drain node {node} (sourcePriority={self._level})")
+            if not evicted:
                 if cordoned:
                     self._cordon(row, cordon=False)
                 return

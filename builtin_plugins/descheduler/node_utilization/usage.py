@@ -71,11 +71,11 @@ class Requested:
         leaving = evictor.leaving_pods()
         if leaving:
             pods = PodColumns.of(snapshot)
-            gone = np.flatnonzero(pods.are_among(leaving))
+            places = np.flatnonzero(pods.are_among(leaving))
             amounts = [amount.copy() for amount in amounts]
             for name, amount in zip(self.names, amounts, strict=True):
                 of_template = [1 if name == PODS else each.pod.requests[name] for each in pods.templates]
-                np.subtract.at(amount, pods.rows[gone], np.array(of_template, np.int64)[pods.codes[gone]])
+                np.subtract.at(amount, pods.rows[places], np.array(of_template, np.int64)[pods.codes[places]])
         columns = zip(*[amount[list(rows)].tolist() for amount in amounts], strict=True)
         return {row: dict(zip(self.names, of_row, strict=True)) for row, of_row in zip(rows, columns, strict=True)}
 

@@ -55,9 +55,9 @@ class _Node:
     victims: list[PodInfo]
     placed: list[PodInfo] = field(default_factory=list)
 
-    def changed(self, snapshot: Snapshot, gone: list[PodInfo], placed: list[PodInfo]) -> Snapshot:
+    def changed(self, snapshot: Snapshot, victims: list[PodInfo], placed: list[PodInfo]) -> Snapshot:
         """Return the snapshot without the evicted pods and with the placed ones."""
-        change = NodeChange(remove=[each.key for each in gone], add=placed)
+        change = NodeChange(remove=[each.key for each in victims], add=placed)
         return snapshot.overlay({snapshot.names[self.row]: change})
 
 
@@ -125,22 +125,24 @@ class JobPreemption:
 
     def _needed(self, snapshot: Snapshot, refused: Refused, node: _Node) -> list[PodInfo]:
         """Return the victims that cannot be restored; the most important ones are tried first."""
-        gone = sorted(node.victims, key=lambda each: (each.priority, each.key))
-        for victim in reversed(tuple(gone)):
-            without = [each for each in gone if each is not victim]
+        victims = sorted(node.victims, key=lambda each: (each.priority, each.key))
+        for victim in reversed(tuple(victims)):
+            without = [each for each in victims if each is not victim]
             if self._takes(snapshot, refused, node, without, node.placed):
-                gone = without
-        return gone
+                victims = without
+        return victims
 
     @staticmethod
-    def _takes(snapshot: Snapshot, refused: Refused, node: _Node, gone: list[PodInfo], placed: list[PodInfo]) -> bool:
+    def _takes(
+        snapshot: Snapshot, refused: Refused, node: _Node, victims: list[PodInfo], placed: list[PodInfo],
+    ) -> bool:
         """Return whether the last of these pods fits together with the others.
 
         Filters run only for the pod whose cycle it is: for a member with other requests, its resources are compared
         in addition.
         """
         *others, last = (replace(each, node_name="") for each in placed)
-        changed = node.changed(snapshot, gone, others)
+        changed = node.changed(snapshot, victims, others)
         if not len(refused.passes(changed, np.array([node.row], np.intp))):
             return False
         row = changed.row(node.row)

@@ -144,10 +144,10 @@ def select_victims(  # noqa: PLR0917 - a pod, a node, and who may go
     if not possible:
         return (_NO_VICTIMS,)
     possible.sort(key=importance)
-    gone = {each.key for each in possible}
+    removed = {each.key for each in possible}
 
     def without_them() -> Snapshot:
-        return snapshot.overlay({node: NodeChange(remove=tuple(sorted(gone)))})
+        return snapshot.overlay({node: NodeChange(remove=tuple(sorted(removed)))})
 
     reasons = refused.why_not(without_them(), row)
     if reasons:
@@ -156,11 +156,11 @@ def select_victims(  # noqa: PLR0917 - a pod, a node, and who may go
     violations = 0
     for group in (violating, others):
         for each in group:
-            gone.discard(each.key)
+            removed.discard(each.key)
             if not len(refused.passes(without_them(), np.array([row], np.intp))):
-                gone.add(each.key)
+                removed.add(each.key)
                 violations += group is violating
-    return Candidate(row, tuple(each for each in possible if each.key in gone), violations)
+    return Candidate(row, tuple(each for each in possible if each.key in removed), violations)
 
 
 def importance(pod: PodInfo) -> tuple[int, int, str]:

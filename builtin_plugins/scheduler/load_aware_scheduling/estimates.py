@@ -227,11 +227,11 @@ class PodAssignCache:
         return known
 
     def _remove(self, node: _Node, key: str) -> Assigned | None:
-        gone = node.pods.pop(key, None)
-        if gone is not None and node.measured is not None:
+        removed = node.pods.pop(key, None)
+        if removed is not None and node.measured is not None:
             for query, total in node.totals.items():
-                self._count(total, gone, node.measured, query, -1)
-        return gone
+                self._count(total, removed, node.measured, query, -1)
+        return removed
 
     def _assigned(self, pod: PodInfo, before: Assigned | None, now: int) -> Assigned:
         noticed = before.noticed if before is not None and before.pod.uid in ("", pod.uid) else now

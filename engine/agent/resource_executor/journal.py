@@ -126,14 +126,14 @@ class ResourceJournal:
 
     def drop(self, paths: Iterable[str]) -> None:
         """Remove files and groups that have their original state, or do not exist any more."""
-        gone = [path for path in paths if path in self.entries or path in self.groups]
-        for path in gone:
+        known = [path for path in paths if path in self.entries or path in self.groups]
+        for path in known:
             self.entries.pop(path, None)
             self.groups.pop(path, None)
-        if gone:
+        if known:
             with contextlib.suppress(JournalError):  # an entry too many is recognized by its value
                 if self.entries or self.groups:
-                    self._append([{"dropped": path} for path in gone], durable=False)
+                    self._append([{"dropped": path} for path in known], durable=False)
                 else:
                     self._rewrite()
 

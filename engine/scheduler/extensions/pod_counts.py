@@ -114,8 +114,8 @@ class PodCounts:
 
     def _follow_row(self, index: int, row: NodeRow) -> None:
         known, pods = self._rows[index], row.pods
-        gone = [key for key, (pod, _) in known.items() if pods.get(key) is not pod]
-        for key in gone:
+        removed = [key for key, (pod, _) in known.items() if pods.get(key) is not pod]
+        for key in removed:
             self._count(index, known.pop(key)[1], -1)
         if len(known) < len(pods):
             for key, pod in pods.items():
@@ -230,9 +230,9 @@ class PodCounts:
         if len(self._columns) < self._most:
             return
         # The least recently used; several at once, because all kinds have to forget them.
-        gone = {self._columns.pop(question) for question in list(self._columns)[: self._most // 8]}
+        evicted = {self._columns.pop(key) for key in list(self._columns)[: self._most // 8]}
         for kind in self._order:
-            kind.columns = [each for each in kind.columns if each[0] not in gone]
+            kind.columns = [each for each in kind.columns if each[0] not in evicted]
 
     def moved(self, snapshot: Snapshot) -> list[tuple[int, PodKind, int]]:
         """Return the changes of an overlay: rows, kinds, and the differences of their numbers of pods."""

@@ -115,9 +115,9 @@ class ResultColumn(CopyOnWriteArray):
         return found
 
     def _take_over(self, rows: Rows, errors: Errors) -> None:
-        gone = rows.tolist()  # only the written rows: the errors may be of thousands
+        written = rows.tolist()  # only the written rows: the errors may be of thousands
         for rule, found in list(self.errors.items()):
-            for row in gone:
+            for row in written:
                 found.pop(row, None)
             if not found:
                 del self.errors[rule]

@@ -61,8 +61,8 @@ def test_who_moves_and_who_waits_is_told_with_the_rule(policies: Policies, clust
 def test_what_went_is_told_as_what_came_the_other_way_round(policies: Policies, cluster: Cluster):
     strict, free = policies(zone("not-cool", 'nodeInfo.name != "cool"')), policies()
     forth, back = compare(free, strict, cluster), compare(strict, free, cluster)
-    assert back.gone == forth.added
-    assert back.added == forth.gone
+    assert back.removed == forth.added
+    assert back.added == forth.removed
     assert [(each.pod, each.old, each.new) for each in back.moved] == [("shop/new-1", "hot", "cool")]
 
 
@@ -111,7 +111,7 @@ def test_kinds_of_pods_that_one_of_the_two_tells_apart_are_compared_pod_by_pod(p
     found = compare(policies(), policies(by_name), cluster)
     assert [(each.pods, each.nodes) for each in found.added.refused] == [(("shop/new-2",), ("cool", "hot"))]
     assert [(each.pod, each.node) for each in found.added.waiting] == [("shop/new-2", "hot")]
-    assert [(each.pod, each.node) for each in found.gone.waiting] == [("shop/new-3", "hot")]
+    assert [(each.pod, each.node) for each in found.removed.waiting] == [("shop/new-3", "hot")]
 
 
 def test_evictions_and_bounds_come_and_go(policies: Policies):
@@ -150,7 +150,7 @@ def test_new_failures_are_told_apart_from_old_ones(policies: Policies, cluster: 
     assert [(each.plugin, each.rule, each.message) for each in found.added.faults] == [
         ("broken", "rule", "no such key: zon"),
     ]
-    assert found.gone.faults == ()
+    assert found.removed.faults == ()
 
 
 def test_outcomes_of_different_clusters_are_not_compared(policies: Policies, cluster: Cluster):
@@ -205,13 +205,13 @@ def test_what_is_lost_and_gained_is_what_the_rules_say(old: list[str], new: list
     found = compare(registry(old), registry(new), cluster)
     lost, gained = (set(one) - set(other) if pods else set() for one, other in ((new, old), (old, new)))
     assert {name for each in found.added.refused for name in each.nodes} == lost
-    assert {name for each in found.gone.refused for name in each.nodes} == gained
+    assert {name for each in found.removed.refused for name in each.nodes} == gained
     assert sum(each.pairs for each in found.added.refused) == len(lost) * pods
     placed = {
         of: sum(each.node is not None for each in side.placements.values())
         for of, side in (("old", found.old), ("new", found.new))
     }
-    assert placed["new"] - placed["old"] == len(found.gone.waiting) - len(found.added.waiting)
+    assert placed["new"] - placed["old"] == len(found.removed.waiting) - len(found.added.waiting)
 
 
 def draining(proof: str) -> list[str]:
@@ -262,7 +262,7 @@ def test_a_proof_that_depends_on_another_scheduler_is_made_anew(policies: Polici
     away = pack.replace("== 'hot'", "== 'cool'")
     old = outcome(policies(drain, pack), cluster, now=NOW, proves=True)
     found = difference(old, outcome(policies(drain, away), cluster, now=NOW, proves=True, before=old))
-    assert ([each.pod for each in found.added.evicted], [each.pod for each in found.gone.useless]) == (
+    assert ([each.pod for each in found.added.evicted], [each.pod for each in found.removed.useless]) == (
         ["shop/web"], ["shop/web"],
     )
     assert found.to_json()["added"]["evicted"][0]["proof"]["result"] == "helps"
