@@ -203,7 +203,7 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
 
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
     collections = ShortCollections()
-    return Server(loader(options, builtins, collections.settle), max_body=max_body, tls=tls_of(options),
+    return Server(loader(options, builtins, collections.freeze), max_body=max_body, tls=tls_of(options),
                   health=options.health_bind, token=serving.admin_token_of(options),
                   decision_seconds=options.decision_timeout or DECISION_SECONDS,
                   stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
@@ -227,11 +227,11 @@ def _camel(name: str) -> str:
 
 
 def loader(
-    options: argparse.Namespace, builtins: Builtins, settle: Callable[[int], None] = lambda _: None,
+    options: argparse.Namespace, builtins: Builtins, after_reload: Callable[[int], None] = lambda _: None,
 ) -> Callable[[], Loaded]:
     """Return the function that loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do.
 
-    `settle` is called after each reload (see `Reloader`).
+    `after_reload` is called after each reload (see `Reloader`).
     """
 
     def load() -> Loaded:
@@ -254,7 +254,7 @@ def loader(
             check_profiles,
         )
 
-        policies = PolicyLoader(options, builtins, vetter, settle)
+        policies = PolicyLoader(options, builtins, vetter, after_reload)
         live, plugins = policies.live, policies.discovered.plugins
         enabled = tuple(map(choice_of, options.enable or ()))
         names = tuple(choice.name for choice in enabled)

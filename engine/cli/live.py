@@ -138,7 +138,7 @@ def _load(
     _start_logs(options, operations)
     profiles: tuple[ProfileSpec, ...] = ()
     collections = ShortCollections()
-    policies = PolicyLoader(options, builtins, vetter, collections.settle)
+    policies = PolicyLoader(options, builtins, vetter, collections.freeze)
     reloader = policies.begin(policies.discovered.plugins, lambda registry: check_profiles(profiles, registry))
     registry = policies.live.registry
     written, settings = _settings(options, registry)

@@ -179,7 +179,7 @@ def _load(
         return fixed
 
     collections = ShortCollections()
-    policies = PolicyLoader(options, builtins, vetter, collections.settle)
+    policies = PolicyLoader(options, builtins, vetter, collections.freeze)
     reloader = policies.begin(policies.discovered.plugins, lambda _: None)
     server = DeschedulerServer(
         connect, policies.live, configuration, settings=_settings(options, configuration()),

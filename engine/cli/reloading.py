@@ -124,9 +124,9 @@ class PolicyLoader:
 
     def __init__(
         self, options: argparse.Namespace, builtins: Builtins, vetter: Vetter | None,
-        settle: Callable[[int], None] = lambda _: None, *, interval: float = 1.0,
+        after_reload: Callable[[int], None] = lambda _: None, *, interval: float = 1.0,
     ) -> None:
-        """`settle` is called after each reload (see `Reloader`).
+        """`after_reload` is called after each reload (see `Reloader`).
 
         `interval` is that between looks at the sources, in seconds, where no file event comes.
         """
@@ -139,7 +139,7 @@ class PolicyLoader:
         self.low_latency = LowLatencyGc()
         self._options = options
         self._vetter = vetter
-        self._settle = settle
+        self._after_reload = after_reload
         self._interval = interval
 
     def begin(self, python_plugins: Iterable[Plugin], check: Stage) -> Reloader:
@@ -192,8 +192,8 @@ class PolicyLoader:
         from koordpolicy.engine.reload.reloader import Reloader
 
         return Reloader(live, paths, self._builder(), settings, python_plugins=python_plugins, check=check,
-                        state_dir=state_dir, low_latency=self.low_latency, settle=self._settle, observers=observers,
-                        log=log or logging.getLogger("koordpolicy.engine.reload.reloader"))
+                        state_dir=state_dir, low_latency=self.low_latency, after_reload=self._after_reload,
+                        observers=observers, log=log or logging.getLogger("koordpolicy.engine.reload.reloader"))
 
     def _builder(self) -> Builder | VettedBuild:
         from koordpolicy.engine.compile import compile_documents

@@ -269,13 +269,13 @@ class CycleEvictor:
                 if refused.may_leave:
                     self._count(pod, candidate, made=False)
                 else:
-                    self._settle(pod, made=False)
+                    self._record_outcome(pod, made=False)
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule=refused.rule, message=str(refused))
                 return False
             if result is EvictionResult.FAILED:
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
                 return False
-            self._settle(pod, made=True)
+            self._record_outcome(pod, made=True)
         self._count(pod, candidate, made=not self._record.dry_run and result is EvictionResult.EVICTED)
         if result is EvictionResult.REQUESTED:
             self._background.request(pod, self._snapshot.now)
@@ -298,10 +298,10 @@ class CycleEvictor:
             return ""
         return self._limiter.refusal(pod.node_name, pod.namespace) or self._workloads.refusal(pod)
 
-    def _settle(self, pod: PodInfo, *, made: bool) -> None:
-        """Note the outcome of an eviction in the ledger; without one it stays reserved there, as it may be made."""
+    def _record_outcome(self, pod: PodInfo, *, made: bool) -> None:
+        """Record the outcome of an eviction in the ledger; without one it stays reserved there, as it may be made."""
         if self._shared is not None:
-            self._shared.ledger.settle(pod, made=made)
+            self._shared.ledger.record_outcome(pod, made=made)
 
     def _count(self, pod: PodInfo, candidate: ProofCandidate | None, *, made: bool) -> None:
         """Count an eviction against the limits, and let the proofs after it take the pod for gone."""

@@ -81,7 +81,7 @@ class Ledger:
         """Return the ledger with one more reservation."""
         return replace(self, entries=(*self.entries, entry))
 
-    def settled(self, by: str, outcomes: Mapping[str, bool]) -> Ledger:
+    def with_outcomes(self, by: str, outcomes: Mapping[str, bool]) -> Ledger:
         """Return the ledger with the outcomes of a replica's reservations, by UID: made, or not, and then no entry."""
         if not outcomes:
             return self
@@ -196,7 +196,7 @@ class CycleLedger:
     def reserve(
         self, pod: PodInfo, over: Callable[[], str], count: Callable[[LedgerEntry], object],
     ) -> Refusal | None:
-        """Reserve an eviction, or return why it must not be made; call `settle` after it.
+        """Reserve an eviction, or return why it must not be made; call `record_outcome` after it.
 
         `over` returns the limit that one more eviction would exceed; `count` counts one of another replica against
         the limits. A store that fails costs a bounded number of requests, however many pods follow.
@@ -230,7 +230,7 @@ class CycleLedger:
                 return None
         return Refusal(LEDGER, f"the ledger of the replicas cannot be written: {why}") if why else self._fault
 
-    def settle(self, pod: PodInfo, *, made: bool) -> None:
+    def record_outcome(self, pod: PodInfo, *, made: bool) -> None:
         """Record the outcome of a reserved eviction, for the next write; `made=False` returns the reservation to the
         limits.
         """
@@ -282,7 +282,7 @@ class CycleLedger:
     def _write(self, ledger: Ledger, version: str) -> str:
         """Write a ledger with the outcomes so far; return why it failed, and then it is read before the next write."""
         try:
-            self._stored = self._store.save(ledger.settled(self._identity, self._outcomes), version)
+            self._stored = self._store.save(ledger.with_outcomes(self._identity, self._outcomes), version)
         except OSError as error:
             self._stored = None
             return str(error) or type(error).__name__

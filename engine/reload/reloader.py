@@ -81,8 +81,8 @@ class Reloader:
 
     `check` refuses sets that build and cannot run. `state_dir` stores the last good set for a restart. `clock` (seconds
     since the epoch) is for the status only; `step` gets its own time. `file_events` makes a source of file events,
-    which shorten the wait, from a function to call on a change. `low_latency` is entered for each pass. `settle` is
-    called after each pass that activated a set, with the number of blocks of memory that were added meanwhile.
+    which shorten the wait, from a function to call on a change. `low_latency` is entered for each pass. `after_reload`
+    is called after each pass that activated a set, with the number of blocks of memory that were added meanwhile.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Reloader:
         clock: Callable[[], float] = time.time,
         file_events: Callable[[Callable[[], None]], FileEvents] = FileEvents,
         low_latency: LowLatencyGc | None = None,
-        settle: Callable[[int], None] = lambda _: None,
+        after_reload: Callable[[int], None] = lambda _: None,
         observers: Iterable[ReloadObserver] = (),
         log: logging.Logger = _LOG,
     ) -> None:
@@ -132,7 +132,7 @@ class Reloader:
         self._requests = ChangeRequests()
         self._overdue: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
         self._low_latency = low_latency
-        self._settle = settle
+        self._after_reload = after_reload
         self._observers = tuple(observers)
         self._log = log
         self._retry_at: float | None = None
@@ -384,7 +384,7 @@ class Reloader:
                 with self._low_latency or contextlib.nullcontext():
                     due = self.step(now)
                     if self._live.registry.generation != generation:
-                        self._settle(sys.getallocatedblocks() - blocks)
+                        self._after_reload(sys.getallocatedblocks() - blocks)
                 self._pass_began = None
                 self._waker.wait(due, self._watcher.scan_seconds)
         finally:

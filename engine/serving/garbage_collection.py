@@ -28,7 +28,7 @@ _SLACK: Final = 1_000_000
 
 
 class ShortCollections:
-    """Keeps collections short. Call `settle` once the cluster is loaded, after the changes of each listing are
+    """Keeps collections short. Call `freeze` once the cluster is loaded, after the changes of each listing are
     applied, and after each reload. `close` restores the collector's settings.
 
     Memory is bounded: a full collection runs once more blocks of memory are in use than `growth` times those of the
@@ -45,13 +45,13 @@ class ShortCollections:
         self._slack = slack
         self._look_every = look_every
         self._count_blocks = count_blocks
-        self._settled = 0
+        self._freezes = 0
         self._lived = 0
         self._before = gc.get_threshold()
         self._closed = False
-        self._lock = threading.Lock()  # `settle` and `close` run in different threads
+        self._lock = threading.Lock()  # `freeze` and `close` run in different threads
 
-    def settle(self, explained: int = 0) -> None:
+    def freeze(self, explained: int = 0) -> None:
         """Collect young objects, and freeze the others.
 
         `explained` is the number of blocks by which a reload has changed the memory in use, negative if it shrank.
@@ -63,10 +63,10 @@ class ShortCollections:
             gc.set_threshold(young, middle, _NEVER)  # old objects are handled here
             gc.collect(1)
             gc.freeze()
-            self._settled += 1
+            self._freezes += 1
             if self._lived:
                 self._lived = max(1, self._lived + explained)
-            if self._settled % self._look_every == 1 % self._look_every:
+            if self._freezes % self._look_every == 1 % self._look_every:
                 count = self._count_blocks()
                 if not self._lived:
                     self._lived = count
@@ -74,9 +74,9 @@ class ShortCollections:
                     self._collect_all()
 
     def close(self) -> None:
-        """Restore the former thresholds and unfreeze all objects; later calls of `settle` do nothing."""
+        """Restore the former thresholds and unfreeze all objects; later calls of `freeze` do nothing."""
         with self._lock:
-            if not self._closed and self._settled:
+            if not self._closed and self._freezes:
                 gc.set_threshold(*self._before)
                 gc.unfreeze()
             self._closed = True

@@ -130,7 +130,7 @@ def measured(size: int, which: str, number: int) -> dict[str, float]:
             for pod in changed:
                 ready = {"type": "Ready", "status": str(turn % 2 == 0)}
                 cluster.upsert({**pod, "status": {**pod["status"], "conditions": [ready]}})
-        collections.settle()
+        collections.freeze()
         began = time.process_time()
         result = run_cycle(built, cluster.snapshot(now), limits=limits, proving=proving, part=part)
         cycles.append(time.process_time() - began)

@@ -71,10 +71,10 @@ class Serving:
         self.low_latency = LowLatencyGc()
         self._collections: ShortCollections | None = None
 
-    def settle(self, explained: int) -> None:
+    def freeze(self, explained: int) -> None:
         """Keep the garbage collections of the running server short, as the command does."""
         if self._collections is not None:
-            self._collections.settle(explained)
+            self._collections.freeze(explained)
 
     def now(self) -> float:
         """Return seconds of a clock that only goes forward."""
@@ -101,7 +101,7 @@ class Serving:
             below = Scheduler(cluster, beside, clock=time.time_ns)
             follows = Reloader(
                 beside, [self.shadow], Builder(pause=self.low_latency.pause),
-                ReloadSettings(invalid_at_start=InvalidAtStart.WAIT), low_latency=self.low_latency, settle=self.settle,
+                ReloadSettings(invalid_at_start=InvalidAtStart.WAIT), low_latency=self.low_latency, freeze=self.freeze,
             )
             follows.stage_with(below.hot_swap.stage)
             follows.start()
@@ -251,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     phases = 0
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         serving = Serving(Path(folder, "shadow"))
-        course = Course(Path(folder), serving, options.seed, low_latency=serving.low_latency, settle=serving.settle)
+        course = Course(Path(folder), serving, options.seed, low_latency=serving.low_latency, freeze=serving.freeze)
         asker = Asker(serving)
         asker.start()
         try:

@@ -64,10 +64,10 @@ class Course:
 
     def __init__(self, root: Path, drive: Drive, seed: int, *, crowd: int = 10_000, bulk: int = 5_000,
                  bulk_bytes: int = 50_000_000, state: Path | None = None, low_latency: LowLatencyGc | None = None,
-                 settle: Callable[[int], None] = lambda _: None) -> None:
+                 after_reload: Callable[[int], None] = lambda _: None) -> None:
         """`crowd` is more files than a source may hold; `bulk` files hold `bulk_bytes` together.
 
-        `low_latency` and `settle` are those of the `Reloader`.
+        `low_latency` and `after_reload` are those of the `Reloader`.
         """
         self.random = random.Random(seed)
         self.drive = drive
@@ -83,7 +83,7 @@ class Course:
         self.waits: dict[str, float] = {}
         """The longest delay until a change of each kind was active."""
         self.low_latency = low_latency or LowLatencyGc()
-        self._settle = settle
+        self._after_reload = after_reload
         self.generations = Generations(pause=self.low_latency.pause)
         self._crowd, self._bulk, self._bulk_bytes = crowd, bulk, bulk_bytes
         self._number = {"mount": 0, "folder": 0, "crowd": 0}
@@ -100,7 +100,7 @@ class Course:
             [Mount(path, open_at=self.disk.open_at) for path in (self.mount.path, self.folder, self.crowd)],
             self.generations, ReloadSettings(rehash=_REHASH), clock=self.clock,
             state_dir=Store(self.state, write=self.disk.write), file_events=self.events, low_latency=self.low_latency,
-            settle=self._settle,
+            after_reload=self._after_reload,
         )
 
     # Writing

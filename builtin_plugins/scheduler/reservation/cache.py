@@ -123,14 +123,14 @@ class ReservationCache:
 
     def assume(self, pod: PodInfo, uid: str) -> None:
         """Record that a pod is about to use a reservation."""
-        self._settle(pod.key)
+        self._forget_assumption(pod.key)
         self._assumed[pod.key] = uid
         self._assuming[uid] = self._assuming.get(uid, 0) + 1
         self._use(pod, uid)
 
     def forget(self, pod: PodInfo) -> None:
         """Undo `assume`."""
-        uid = self._settle(pod.key)
+        uid = self._forget_assumption(pod.key)
         if uid is not None and self._uses.get(pod.key) == uid:
             self._leave(pod.key)
 
@@ -163,7 +163,7 @@ class ReservationCache:
         if pod is None or not pod.node_name:
             # A pod that only becomes pending again is forgotten by the caller of `assume`.
             if pod is None or event.key not in self._assumed:
-                self._settle(event.key)
+                self._forget_assumption(event.key)
                 self._leave(event.key)
             if event.old_pod is not None and is_operating_pod(event.old_pod):
                 self._drop(event.old_pod.uid or event.key)
@@ -175,12 +175,12 @@ class ReservationCache:
             self._operating[pod.uid or pod.key] = None
         uid = allocated_uid(pod.object)
         if uid:
-            self._settle(pod.key)
+            self._forget_assumption(pod.key)
             self._use(pod, uid)
         elif pod.key in self._uses:
             self._use(pod, self._uses[pod.key])
 
-    def _settle(self, key: str) -> str | None:
+    def _forget_assumption(self, key: str) -> str | None:
         """Forget that a pod was assumed to use a reservation; return its uid."""
         uid = self._assumed.pop(key, None)
         if uid is not None:

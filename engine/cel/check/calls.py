@@ -120,7 +120,7 @@ def _resolve(checker: NodeChecker, node: Call, function: Function, types: list[T
         return _no_overload(checker, node, function, types)
     if DYN in types and _is_open(result):
         # The value of an unknown optional may be of any type: a later call must not choose one.
-        result = checker.settle(result)
+        result = checker.ground(result)
         checker.open_calls.add(node.id)
     reference = checker.references[node.id] = CallReference(function.name, tuple(matching), qualified)
     if closed and not _is_open(result) and node.id not in checker.open_calls:

@@ -69,9 +69,9 @@ def check(
     if checker.problems or check_agreement(checker):
         raise PolicyError(checker.problems)
     references = checker.references
-    settle = checker.settle
+    ground = checker.ground
     types = {
-        number: settle(each) if each.variable or each.parameters else each for number, each in checker.types.items()
+        number: ground(each) if each.variable or each.parameters else each for number, each in checker.types.items()
     }
     survey = Survey(references, environment)
     scope = survey.visit(root)

@@ -77,7 +77,7 @@ def check_agreement(checker: NodeChecker) -> bool:
         common: Type | None = None
         is_open: bool | None = None
         for index, node in enumerate(nodes):
-            type_ = checker.settle(checker.types[node.id])
+            type_ = checker.ground(checker.types[node.id])
             if index in optional and type_.name == "optional_type":
                 type_ = type_.parameters[0]
             if common is None:

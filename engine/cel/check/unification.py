@@ -33,14 +33,14 @@ class Unifier:
             return type_
         return Type(type_.name, tuple(map(self.substitute, type_.parameters)))
 
-    def settle(self, type_: Type) -> Type:
+    def ground(self, type_: Type) -> Type:
         """Replace all variables of a type, unbound ones by dyn."""
         if type_.variable:
             bound = self._bindings.get(type_.name)
-            return DYN if bound is None else self.settle(bound)
+            return DYN if bound is None else self.ground(bound)
         if not type_.parameters:
             return type_
-        return Type(type_.name, tuple(map(self.settle, type_.parameters)))
+        return Type(type_.name, tuple(map(self.ground, type_.parameters)))
 
     def assignable(self, given: Type, constraint: Type) -> bool:
         """Return whether one type is assignable to the other; binds variables if so."""

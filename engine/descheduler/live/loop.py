@@ -40,7 +40,7 @@ _SECOND: Final = 1_000_000_000
 _APPLY_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 1.0
 _RETRY: Final = _SECOND
-_SETTLE: Final = 60 * _SECOND
+_FREEZE: Final = 60 * _SECOND
 _STEP_PERIOD: Final = _SECOND // 10
 """The shortest time between two steps of a background controller, in ns: changes come in bursts."""
 
@@ -100,7 +100,7 @@ class LiveDescheduler:
         ticks: Callable[[], int] = time.monotonic_ns,
         longest_staleness_s: float = 180.0, once: bool = False,
         observers: Sequence[ReportObserver] = (), ready: Callable[[LiveDescheduler], None] = lambda _: None,
-        settle: Callable[[], None] = lambda: None,
+        freeze: Callable[[], None] = lambda: None,
         memory: CycleMemory | None = None,
         placements: Callable[[Sequence[DeschedulerProfile]], SuccessorPlacements | None] = lambda _: None,
         shards: ShardedCycles | None = None,
@@ -111,7 +111,7 @@ class LiveDescheduler:
         which views are dated. `ticks` measures intervals, in nanoseconds. `client` writes for plugins, `leaving` has
         the pods that it evicted. `ready` is called once, when the first lists are applied. With `once`, `run` returns
         after one cycle. A kind not heard of for `longest_staleness_s` seconds stops the cycles and the background
-        controllers that read it. `settle` is called once a minute. `memory` remembers useless evictions. `placements`
+        controllers that read it. `freeze` is called once a minute. `memory` remembers useless evictions. `placements`
         returns the placements of successors that prove the evictions of profiles; None if they are not proved. With
         `shards` several replicas run each cycle together.
         """
@@ -130,7 +130,7 @@ class LiveDescheduler:
         self._once = once
         self._observers = tuple(observers)
         self._ready = ready
-        self._settle = settle
+        self._freeze = freeze
         self._memory = memory
         self._placements = placements
         self.shards = shards
@@ -152,7 +152,7 @@ class LiveDescheduler:
         self._stepped: dict[int, _Stepped] = {}
         self._faults = RepeatedFaults()
         self._active: ActiveProfiles | None = None
-        self._next_settling = 0
+        self._next_freeze = 0
         cluster.listen(self._note)
         cluster.listen(leaving.note)
 
@@ -374,9 +374,9 @@ class LiveDescheduler:
     def _publish_view(self) -> None:
         self._renew_view()
         now = self._ticks()
-        if now >= self._next_settling:
-            self._next_settling = now + _SETTLE
-            self._settle()
+        if now >= self._next_freeze:
+            self._next_freeze = now + _FREEZE
+            self._freeze()
 
     def _renew_view(self) -> None:
         self.view = replace(

@@ -170,7 +170,7 @@ class DeschedulerServer:
             self.descheduler = LiveDescheduler(
                 cluster, self.activator, feed=self.feed, client=self.client, leaving=leaving, leads=self.leads,
                 gave_up=self._gave_up, clock=self.feed.now, longest_staleness_s=settings.longest_staleness_s,
-                once=settings.once, observers=observers, ready=self._begin, settle=self._settle,
+                once=settings.once, observers=observers, ready=self._begin, freeze=self._freeze,
                 memory=self._memory(writer), placements=partial(self._placements_for, cluster, clock),
                 shards=self._shards(writer))
             self.feed.start()
@@ -287,7 +287,7 @@ class DeschedulerServer:
             PolicyError: the profiles cannot be made.
         """
         recording = self.io.spawn(self.recorder.run(), "to record events")
-        self._settle()  # lists are read without full collections
+        self._freeze()  # lists are read without full collections
         try:
             ended = self.descheduler.run()
             self._release()  # before the last events, as some of them are about the Lease
@@ -322,9 +322,9 @@ class DeschedulerServer:
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up
 
-    def _settle(self) -> None:
+    def _freeze(self) -> None:
         if self._collections is not None:
-            self._collections.settle()
+            self._collections.freeze()
 
     def _wake(self) -> None:
         self.descheduler.wake()

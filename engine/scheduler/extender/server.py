@@ -82,7 +82,7 @@ _CLOSE_SECONDS: Final = 5.0
 _MOST_WAITING: Final = 32
 _BINDINGS_AT_ONCE: Final = 8
 _LACKS_SECONDS: Final = 1.0
-_SETTLE_SECONDS: Final = 60.0
+_FREEZE_SECONDS: Final = 60.0
 _COMPARE_SECONDS: Final = 300.0
 """The time between two comparisons of a watched cluster with what the API server delivered, as of a live scheduler."""
 
@@ -104,9 +104,10 @@ class Server:
     ) -> None:
         """`health` is an address that serves probes and Prometheus without TLS, and nothing else.
 
-        `binds` is whether /bind is served, by `Loaded.bind`. `collections` are settled when a cluster that is listed
-        periodically is loaded and when the changes of a listing are applied, and closed at the end. `access` decides
-        who may read metrics and the `configuration`, plain data that /configz returns; None lets everybody.
+        `binds` is whether /bind is served, by `Loaded.bind`. `collections` freeze the objects of a cluster that is
+        listed periodically once it is loaded, and once the changes of a listing are applied; they are closed at the
+        end. `access` decides who may read metrics and the `configuration`, plain data that /configz returns; None lets
+        everybody.
 
         The `token` authorizes promotions of the shadow and rollbacks to earlier generations; without one both are
         disabled. A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the
@@ -211,7 +212,7 @@ class Server:
                 ready(found)
                 tasks.append(asyncio.create_task(self._warn_of_lacks(found)))
                 tasks.append(asyncio.create_task(
-                    self._keep_settled() if found.watched is None else self._follow(found, found.watched)))
+                    self._freeze_repeatedly() if found.watched is None else self._follow(found, found.watched)))
                 await stop.wait()
             finally:
                 self._loaded = self.metrics.loaded = None
@@ -364,11 +365,11 @@ class Server:
             self._operations.add_to(app)
             yield await open_ports.enter_async_context(serving(app, host, port, self._tls))
 
-    async def _keep_settled(self) -> None:
-        """Settle every minute: what lives only in cycles is found then, where no listing is applied."""
+    async def _freeze_repeatedly(self) -> None:
+        """Collect and freeze every minute where no listing is applied, which also finds garbage in reference cycles."""
         while True:
-            await self._settle()
-            await asyncio.sleep(_SETTLE_SECONDS)
+            await self._freeze()
+            await asyncio.sleep(_FREEZE_SECONDS)
 
     async def _follow(self, loaded: Loaded, watched: WatchedCluster) -> None:
         """Apply the changes of the cluster, some at a time, so that decisions run in between."""
@@ -379,14 +380,14 @@ class Server:
                 loop.call_soon_threadsafe(arrived.set)
 
         watched.listen(wake)
-        settled, compared, views = -math.inf, loop.time(), watched.views
+        frozen_at, compared, views = -math.inf, loop.time(), watched.views
         while True:
             if loop.time() - compared >= _COMPARE_SECONDS:
                 watched.compare()
                 compared = loop.time()
-            if loop.time() - settled >= _SETTLE_SECONDS:
-                await self._settle()
-                settled = loop.time()
+            if loop.time() - frozen_at >= _FREEZE_SECONDS:
+                await self._freeze()
+                frozen_at = loop.time()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await arrived.wait()
@@ -427,9 +428,9 @@ class Server:
                 known = lacks
             await asyncio.sleep(_LACKS_SECONDS)
 
-    async def _settle(self) -> None:
+    async def _freeze(self) -> None:
         if self._collections is not None:
-            await asyncio.to_thread(self._collections.settle)
+            await asyncio.to_thread(self._collections.freeze)
 
     # kube-scheduler's calls
 
@@ -475,7 +476,7 @@ class Server:
         loop = asyncio.get_running_loop()
         answering: asyncio.Future[list[bytes] | Exception] = loop.create_future()
         job = self._decider.assign(verb.value, self._decision_seconds, self._decide, loaded, verb, body,
-                                   partial(_settle, loop, answering))
+                                   partial(_pass_on, loop, answering))
         try:
             async with asyncio.timeout(self._decision_seconds):
                 return await answering
@@ -652,14 +653,14 @@ def _read(query: Mapping[str, str], body: bytes | bytearray | Blocks | None) -> 
         return _bare(error)
 
 
-def _settle(
+def _pass_on(
     loop: asyncio.AbstractEventLoop, future: asyncio.Future[list[bytes] | Exception], answer: list[bytes] | Exception,
 ) -> None:
     """Pass a response to its waiter in the event loop; called from the deciding thread."""
 
-    def settle() -> None:
+    def set_result() -> None:
         if not future.done():  # else the client went away
             future.set_result(answer)
 
     with suppress(RuntimeError):  # the loop is closed: there is no waiter any more
-        loop.call_soon_threadsafe(settle)
+        loop.call_soon_threadsafe(set_result)

@@ -122,7 +122,7 @@ class LiveClient:
         reference = pod_reference(pod.namespace, pod.name, pod.uid)
         try:
             async with asyncio.timeout(self._bind_s):
-                await self.statuses.settle(pod.uid)
+                await self.statuses.drain(pod.uid)
                 async with self._slots:
                     self._check_leadership()
                     result = await self._writer.bind(reference, node, annotations=annotations)

@@ -45,7 +45,7 @@ _FIRST_APPLY_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 1.0
 """Controllers and watchdogs run, and changes of policies are noticed, at least once a second."""
 _VIEW_S: Final = 1
-_SETTLE_S: Final = 60
+_FREEZE_S: Final = 60
 _MONITOR_S: Final = 10.0
 """Seconds between two looks for attempts that take long, as in koord-scheduler."""
 _COMPARE_S: Final = 300
@@ -92,14 +92,14 @@ class LiveScheduler:
         leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
         clock: Callable[[], int] = time.time_ns, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveScheduler], None] = lambda _: None,
-        settle: Callable[[], None] = lambda: None, drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING,
+        freeze: Callable[[], None] = lambda: None, drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING,
         cycle_observers: Sequence[CycleObserver] = (), links: ConsoleLinks | None = None,
         timer: Callable[[], float] = time.monotonic, monitor_s: float = _MONITOR_S,
     ) -> None:
         """`leads` returns whether this process may schedule now, `gave_up` whether it led and must end.
 
         `ready` is called once, when the first lists are applied and the plugins are made, in the deciding thread;
-        `settle` then and once a minute, as most objects are long-lived. Events link to the console by `links`.
+        `freeze` then and once a minute, as most objects are long-lived. Events link to the console by `links`.
 
         Each `monitor_s` seconds attempts that take longer than 30 s by `timer` (monotonic, in seconds) are logged, and
         counted by `count`.
@@ -119,7 +119,7 @@ class LiveScheduler:
         self._count = count
         self._debug = debug or Debug()
         self._ready = ready
-        self._settle = settle
+        self._freeze = freeze
         self._drain_s = drain_s
         self._most_binding = most_binding
         self._cycle_observers = cycle_observers
@@ -143,7 +143,7 @@ class LiveScheduler:
         """True if the last round could take a pod."""
         self._next_look = 0
         self._next_comparison = 0
-        self._next_settling = 0
+        self._next_freeze = 0
 
     def wake(self) -> None:
         """Let the deciding thread look for work, if it waits; for any thread."""
@@ -267,9 +267,9 @@ class LiveScheduler:
             self._gates.look(loop)
             self._announcements.look(loop)
         self._renew_view(loop)
-        if now >= self._next_settling:
-            self._next_settling = now + _SETTLE_S * _SECOND
-            self._settle()
+        if now >= self._next_freeze:
+            self._next_freeze = now + _FREEZE_S * _SECOND
+            self._freeze()
 
     def _compare(self, loop: SchedulingLoop, now: int) -> None:
         if self._next_comparison == 0:

@@ -58,7 +58,7 @@ class PodStatuses:
         patch = StatusPatch(reference, pod.object.get("status") or {}, condition, nominated_node)
         self._io.call_soon(self._request, patch)
 
-    async def settle(self, uid: str) -> None:
+    async def drain(self, uid: str) -> None:
         """Drop what was requested for a pod, and wait for the patch that is under way: the pod is about to be bound."""
         self._pending.pop(uid, None)
         task = self._writing.get(uid)

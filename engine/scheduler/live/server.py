@@ -78,8 +78,8 @@ class LiveServer:
         """`connect` returns a new connection; its errors are raised here. `reads` are read beside what the profiles do.
 
         `ready` is called when the first lists are applied, before the process waits for the Lease. `requests` measures
-        all requests but those for the Lease. `collections` are settled before the first lists, after them and once a
-        minute, and closed at the end.
+        all requests but those for the Lease. `collections` freeze the objects before the first lists, after them and
+        once a minute; they are closed at the end.
         """
         self.settings = server or ServerSettings()
         self.io = IoThread()
@@ -108,7 +108,7 @@ class LiveServer:
             self.scheduler = LiveScheduler(
                 Cluster(following_from=_FOLLOWING_FROM), live, settings, feed=self.feed, client=client, io=self.io,
                 leads=self.leads, gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers,
-                debug=debug, ready=self._begin, cycle_observers=cycle_observers, settle=self._settle,
+                debug=debug, ready=self._begin, cycle_observers=cycle_observers, freeze=self._freeze,
                 links=self.settings.links)
             self.feed.start()
         except BaseException:
@@ -145,7 +145,7 @@ class LiveServer:
             PolicyError: a plugin of the registry cannot be made for a profile.
         """
         recording = self.io.spawn(self.recorder.run(), "to record events")
-        self._settle()  # lists are read without full collections
+        self._freeze()  # lists are read without full collections
         try:
             ended = self.scheduler.run()
             self._release()  # before the last events, as one of them is about the Lease
@@ -175,9 +175,9 @@ class LiveServer:
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up
 
-    def _settle(self) -> None:
+    def _freeze(self) -> None:
         if self._collections is not None:
-            self._collections.settle()
+            self._collections.freeze()
 
     def _wake(self) -> None:
         self.scheduler.wake()

@@ -77,9 +77,9 @@ def test_replicas_count_the_evictions_of_each_other_and_keep_one_limit():
 def test_an_eviction_that_was_refused_is_given_back_with_the_next_write():
     store, one, other = two(most=2)
     one.reserve(info("x"))
-    one.ledger.settle(info("x"), made=False)
+    one.ledger.record_outcome(info("x"), made=False)
     one.reserve(info("y"))
-    one.ledger.settle(info("y"), made=True)
+    one.ledger.record_outcome(info("y"), made=True)
     assert entries(store) == [("d/y", "one", False)]
     assert one.ledger.finish("")
     assert (entries(store), store.ledger.finished) == ([("d/y", "one", True)], {"one": ""})
@@ -174,8 +174,8 @@ def test_a_replica_that_others_forestall_again_and_again_reserves_for_every_pod(
 def test_what_a_dead_replica_reserved_counts_until_it_expires():
     store, one, _ = two()
     one.reserve(info("x"))
-    one.ledger.settle(info("x"), made=True)
-    one.reserve(info("y"))  # it ends before it settles this one
+    one.ledger.record_outcome(info("x"), made=True)
+    one.reserve(info("y"))  # it ends before it records the outcome of this one
     store.open("two", now=NOW + EXPIRES - 1)
     assert entries(store) == [("d/y", "one", False)]
     assert Replica(store, "two", most=1).reserve(info("z")) == Refusal("", "at most some pods")
@@ -250,10 +250,10 @@ def test_replicas_that_are_killed_anywhere_keep_the_limit_and_evict_no_pod_twice
             match chance.choice(["made", "made", "refused", "killed", "killed late"]):
                 case "made":
                     sent.append((cycle, each.key))
-                    replica.ledger.settle(each, made=True)
+                    replica.ledger.record_outcome(each, made=True)
                 case "refused":
                     replica.counted.remove(each.key)
-                    replica.ledger.settle(each, made=False)
+                    replica.ledger.record_outcome(each, made=False)
                 case "killed":
                     alive.discard(name)
                     del running[name]

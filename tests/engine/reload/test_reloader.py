@@ -123,12 +123,12 @@ def test_what_is_in_memory_is_settled_after_each_set_that_is_activated_and_after
 ) -> None:
     policies, settled = write(tmp_path / "p", a="plugin one"), threading.Event()
 
-    def settle(blocks: int) -> None:
+    def after_reload(blocks: int) -> None:
         generations.append((live.registry.generation, isinstance(blocks, int)))
         settled.set()
 
     generations: list[tuple[int, bool]] = []
-    reloader = reloader_of(live, policies, debounce=0.0, settle=settle)
+    reloader = reloader_of(live, policies, debounce=0.0, after_reload=after_reload)
     reloader.start()
     write(policies, a="plugin two")
     assert settled.wait(60)

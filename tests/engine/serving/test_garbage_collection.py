@@ -41,7 +41,7 @@ class Cycle:
 def test_what_lives_is_not_looked_through_again(frozen):
     collections = ShortCollections()
     held = [[] for _ in range(50_000)]
-    collections.settle()
+    collections.freeze()
     assert len(gc.get_objects(generation=2)) < 1000
     assert gc.get_freeze_count() - frozen > len(held)
 
@@ -51,7 +51,7 @@ def test_what_is_freed_by_counting_leaves_also_where_it_is_out_of_sight():
     held = Cycle()
     held.self = None
     gone = weakref.ref(held)
-    collections.settle()
+    collections.freeze()
     del held
     assert gone() is None
 
@@ -59,17 +59,17 @@ def test_what_is_freed_by_counting_leaves_also_where_it_is_out_of_sight():
 def test_young_cycles_are_collected_at_once():
     collections = ShortCollections()
     gone = weakref.ref(Cycle())
-    collections.settle()
+    collections.freeze()
     assert gone() is None
 
 
 def test_old_cycles_are_collected_once_too_many_have_gathered():
     collections = ShortCollections(growth=1.0, slack=30_000, look_every=1)
-    collections.settle()
+    collections.freeze()
     highest = lowest = gc.get_freeze_count()
     for _ in range(20):
         cycles = [Cycle() for _ in range(3_000)]
-        collections.settle()
+        collections.freeze()
         del cycles  # they are out of sight by now
         highest = max(highest, gc.get_freeze_count())
     assert collections.full >= 2
@@ -79,12 +79,12 @@ def test_old_cycles_are_collected_once_too_many_have_gathered():
 def test_the_collector_is_given_back_as_it_was():
     thresholds = gc.get_threshold()
     collections = ShortCollections()
-    collections.settle()
-    collections.settle()
+    collections.freeze()
+    collections.freeze()
     assert gc.get_threshold() != thresholds
     collections.close()
     assert (gc.get_threshold(), gc.get_freeze_count()) == (thresholds, 0)
-    collections.settle()
+    collections.freeze()
     assert (gc.get_threshold(), gc.get_freeze_count()) == (thresholds, 0)
 
 
@@ -92,7 +92,7 @@ def test_the_collector_is_given_back_as_it_was_whenever_something_is_compiled():
     thresholds = gc.get_threshold()
     gently, collections = LowLatencyGc(), ShortCollections()
     with gently:
-        collections.settle()
+        collections.freeze()
     settled = gc.get_threshold()
     with gently:
         pass
@@ -125,7 +125,7 @@ def test_a_server_gives_the_collector_back_at_its_end():
     collections = ShortCollections()
 
     def load():
-        collections.settle()
+        collections.freeze()
         raise ValueError("nothing to load")
 
     with pytest.raises(ValueError, match="nothing to load"):
@@ -145,12 +145,12 @@ def test_a_server_freezes_what_exists_and_collects_it_again_at_its_end(freeze_of
 def test_what_a_reload_adds_is_no_reason_for_a_full_collection():
     blocks = 1_000
     collections = ShortCollections(growth=1.0, slack=100, look_every=1, count_blocks=lambda: blocks)
-    collections.settle()
+    collections.freeze()
     blocks += 5_000
-    collections.settle(explained=5_000)
+    collections.freeze(explained=5_000)
     assert collections.full == 0
     blocks += 101
-    collections.settle()
+    collections.freeze()
     assert collections.full == 1
 
 
