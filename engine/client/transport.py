@@ -178,7 +178,7 @@ class Transport:
         Raises `ApiError` if the server refuses, `ConnectionFailed` if no answer arrives, and `PolicyError` if an exec
         plugin returns no credentials.
         """
-        left = retries
+        retries_left = retries
         while True:
             waited = await self._bucket.take()
             if self._observer is not None:
@@ -189,11 +189,11 @@ class Transport:
                 return await self._once(
                     method, path, query=query, body=body, content_type=content_type, timeout=timeout)
             except (ApiError, ConnectionFailed) as error:
-                delay = None if left <= 0 else _repeat_after(error, method)
+                delay = None if retries_left <= 0 else _repeat_after(error, method)
                 if delay is None:
                     raise
                 error_code = error.code if isinstance(error, ApiError) else 0
-            left -= 1
+            retries_left -= 1
             if self._observer is not None:
                 self._observer.repeated(method, self._host, error_code)
             await self._sleep(delay)

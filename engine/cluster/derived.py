@@ -184,8 +184,8 @@ def _overlaid(cache: _Cache[_State], snapshot: Snapshot, key: Hashable, entry: _
     rows = snapshot.overridden_at(entry.paths)
     if not len(rows):
         return entry.state
-    mine = snapshot.overlay_cache
-    found = cast("tuple[Hashable, _State] | None", mine.get((cache, key)))
+    overlay_cache = snapshot.overlay_cache
+    found = cast("tuple[Hashable, _State] | None", overlay_cache.get((cache, key)))
     if found is not None and found[0] == entry.mark:
         return found[1]
     known = entry.state
@@ -194,7 +194,7 @@ def _overlaid(cache: _Cache[_State], snapshot: Snapshot, key: Hashable, entry: _
         known, rows = below[0][1], np.array(sorted(below[1]), np.intp)
     state = known.copy()
     state.refresh(snapshot, rows)
-    mine[cache, key] = (entry.mark, state)
+    overlay_cache[cache, key] = (entry.mark, state)
     return state
 
 
@@ -312,12 +312,12 @@ class DerivedObjects(DerivedState[RowObjects[_Value]]):
         entry = self._current(snapshot.base, None)
         if row not in snapshot.overridden or not (snapshot.overridden_at(entry.paths) == row).any():
             return entry.state.values[row]
-        mine = snapshot.cache_of_row(row)
-        found = cast("tuple[Hashable, _Value] | None", mine.get(self))
+        row_cache = snapshot.cache_of_row(row)
+        found = cast("tuple[Hashable, _Value] | None", row_cache.get(self))
         if found is not None and found[0] == entry.mark:
             return found[1]
         value = self._compute(snapshot, row)
-        mine[self] = (entry.mark, value)
+        row_cache[self] = (entry.mark, value)
         return value
 
 

@@ -268,16 +268,16 @@ def _confirmation(action: str, to: str, servers: Sequence[PlannedServer]) -> str
 
 def _files(change: _Change) -> list[FileDiff]:
     """Return the differences of the files, the first lines of them."""
-    found, left = [], _MOST_LINES
+    found, lines_left = [], _MOST_LINES
     for each in change.changes[:_MOST_FILES]:
         before, after = _lines(each.before), _lines(each.after)
         state = "added" if each.before is None else "removed" if each.after is None else "replaced"
         # The comparison takes time in proportion to the product of the lines.
-        if len(before) + len(after) > left:
+        if len(before) + len(after) > lines_left:
             note = f"too long to be shown: {len(before)} lines before, {len(after)} after"
             found.append(FileDiff(file=_text(each.file), state=state, lines=[], note=note))
             continue
-        left -= len(before) + len(after)
+        lines_left -= len(before) + len(after)
         lines = [DiffLine(kind=_KINDS[line[0]], text=_line(line if line[0] == "@" else line[1:]))
                  for line in list(difflib.unified_diff(before, after, lineterm=""))[2:]]
         note = "" if lines else "it differs by the end of its last line only"

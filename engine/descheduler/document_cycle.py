@@ -1,4 +1,4 @@
-"""One DeschedulerPlugin document over one snapshot: the variables of its expressions, and what they say.
+"""One DeschedulerPlugin document over one snapshot: the variables of its expressions, and their results.
 
 Sources and targets are evaluated for all nodes at once; pods, and nodes after moves, one by one. If an expression
 fails, the pod stays (or the node is neither source nor target), and the failure is recorded. A node without a metric is
@@ -88,7 +88,7 @@ class NodeState:
 
     @property
     def changed(self) -> bool:
-        """Return whether any pod was moved."""
+        """True if any pod was moved."""
         return bool(self.pods_change or self.usage_change or self.requested_change)
 
     def move(self, pod: PodInfo, usage: Mapping[str, int], sign: int) -> None:
@@ -108,7 +108,7 @@ class NodeState:
 
 
 class DocumentBudget:
-    """The document's own limits over one call."""
+    """Counts the evictions of one call against the document's own limits."""
 
     def __init__(self, compiled: CompiledDescheduler, snapshot: Snapshot) -> None:
         limits = self._limits = compiled.spec.limits
@@ -150,7 +150,7 @@ class DocumentCycle:
     def __init__(
         self, compiled: CompiledDescheduler, snapshot: Snapshot, rows: Sequence[int], leaving: Collection[str] = (),
     ) -> None:
-        """`leaving` are the keys of pods that others evicted in this cycle: the nodes are seen without them."""
+        """`leaving` are the keys of pods that other plugins evicted in this cycle; nodes are evaluated without them."""
         self.compiled = compiled
         self.snapshot = snapshot
         self.rows = rows
@@ -180,14 +180,14 @@ class DocumentCycle:
     def _aggregates(self) -> Facts:
         """Return the aggregates; computed when one is first read, once per cycle."""
         if self._facts is None:
-            self._facts = Facts()  # aggregates read those before
+            self._facts = Facts()  # an aggregate may read those before it
             summarize_rows(self._facts, self.compiled.aggregates, self._rows_of)
         return self._facts
 
     def _rows_of(self, aggregate: AggregateProgram) -> Iterator[RowBindings]:
         for row in self.rows:
             state = self.state(row)
-            if not self.is_meant(state):
+            if not self.matches_node(state):
                 continue
             if aggregate.over is Over.NODES:
                 yield self.of_node(state)
@@ -230,7 +230,7 @@ class DocumentCycle:
     # Nodes
 
     def state(self, row: int) -> NodeState:
-        """Return a node as it is at the begin of the cycle, without the pods that others evicted."""
+        """Return a node as it is at the beginning of the cycle, without the pods that other plugins evicted."""
         state = NodeState(row, self.snapshot.names[row])
         for pod in self.assigned.active(row) if self._leaving else ():
             if pod.key in self._leaving:
@@ -242,7 +242,7 @@ class DocumentCycle:
         usage = self.pod_usage(state, pod)
         return {} if isinstance(usage, Unmeasured) else usage
 
-    def is_meant(self, state: NodeState) -> bool:
+    def matches_node(self, state: NodeState) -> bool:
         """Return whether the document matches the node."""
         match = self.compiled.spec.match.nodes
         labels = self.snapshot.node(state.row)["metadata"].get("labels") or {}
@@ -250,13 +250,13 @@ class DocumentCycle:
 
     def holds(self, program: Program, state: NodeState, evictor: Evictor, rule: str) -> bool:
         """Return whether an expression is true for a node; a failure is recorded and counts as false."""
-        return self._said_of(state, evictor, rule, (program,), lambda: self._answer(program, state)) is True
+        return self._evaluated(state, evictor, rule, (program,), lambda: self._value_of(program, state)) is True
 
-    def _said_of(
+    def _evaluated(
         self, state: NodeState, evictor: Evictor, rule: str, programs: Iterable[Program], evaluate_: Callable[[], T],
     ) -> T | None:
-        """Return the results of programs for a node; None, and a note, if they failed or read a metric that it
-        lacks.
+        """Return the result of `evaluate_` for a node; None if it failed, or the programs read a metric that the node
+        lacks. Both are reported to the evictor.
         """
         if not self.snapshot.is_fresh(state.row) and any(
             path[0] in _MEASURED for program in programs for path in program.checked.reads
@@ -271,12 +271,12 @@ class DocumentCycle:
             return None
 
     def source_key(self, state: NodeState, evictor: Evictor) -> tuple[Any, ...] | None:
-        """Return the place of a source in the order of sources; None if a key failed."""
+        """Return the sort key of a source; None if it cannot be computed."""
         keys = self.compiled.source_sort
         programs = [each.program for each in keys]
-        return self._said_of(state, evictor, "nodes.sort", programs, lambda: sort_key(keys, self.of_node(state)))
+        return self._evaluated(state, evictor, "nodes.sort", programs, lambda: sort_key(keys, self.of_node(state)))
 
-    def _answer(self, program: Program, state: NodeState) -> object:
+    def _value_of(self, program: Program, state: NodeState) -> object:
         """Return an expression's value for a node; unchanged nodes are evaluated all at once."""
         if state.changed:
             return program.evaluate(self.of_node(state))
@@ -300,7 +300,7 @@ class DocumentCycle:
         added: list[Amounts] = []
         for row in self.rows:
             state = self.state(row)
-            if row in sources or not self.is_meant(state) or not self.holds(target, state, evictor, "nodes.target"):
+            if row in sources or not self.matches_node(state) or not self.holds(target, state, evictor, "nodes.target"):
                 continue
             if room is not None:
                 amounts = self._added(room.of_target, state, evictor)
@@ -312,14 +312,14 @@ class DocumentCycle:
         return Targets(found, None if room is None else TargetsRoom(added))
 
     def _added(self, program: Program, state: NodeState, evictor: Evictor) -> Amounts | None:
-        return self._said_of(state, evictor, "nodes.room.ofTarget", (program,),
+        return self._evaluated(state, evictor, "nodes.room.ofTarget", (program,),
                              lambda: amounts_of_target(program, self.of_node(state)))
 
     def place(self, state: NodeState, pod: PodInfo, targets: Targets, evictor: Evictor) -> Amounts | Refusal:
         """Return the amounts that a pod takes from the room that the targets share, or the reason why it stays.
 
-        Without such a room it is reserved on the first target that takes the pod, and a target that becomes too full is
-        dropped. The reservation stays even if the pod is not evicted in the end, to be safe.
+        Without such a room the pod is placed on the first target that takes it, and a target that becomes too full is
+        dropped. The placement stays even if the pod is not evicted in the end, to be safe.
         """
         error: EvaluationError | None = None
         for target in targets.nodes:
@@ -356,7 +356,7 @@ class DocumentCycle:
         evictor.fail(rule, pod.key, error.message)
         return Refusal(rule, f"`{rule}` failed: {error.message}", error=error)
 
-    def stays(self, state: NodeState, evictor: Evictor) -> bool:
+    def is_finished(self, state: NodeState, evictor: Evictor) -> bool:
         """Return whether no more pods must leave the node: `until` is true, or failed."""
         program = self.compiled.until
         if program is None:
@@ -424,7 +424,7 @@ class DocumentCycle:
         spec = self.compiled.spec
         if not accepts_pod(spec.match.pods, pod, self.snapshot):
             return None
-        if state.row >= 0 and not self.is_meant(state):
+        if state.row >= 0 and not self.matches_node(state):
             return None
         for rule in (*self.compiled.match_conditions, *self.compiled.criteria):
             is_condition = rule in self.compiled.match_conditions
@@ -440,11 +440,11 @@ class DocumentCycle:
         return None
 
     def choice(self, state: NodeState, pod: PodInfo) -> EvictionChoice:
-        """Return how a pod leaves that the document matches; raises `EvaluationError`."""
+        """Return how a pod that the document matches leaves; raises `EvaluationError`."""
         compiled = self.compiled
         if not accepts_pod(compiled.spec.match.pods, pod, self.snapshot):
             return EvictionChoice()
-        if state.row >= 0 and not self.is_meant(state):
+        if state.row >= 0 and not self.matches_node(state):
             return EvictionChoice()
         bindings = self.of_pod(state, pod)
         if not all(rule.program.evaluate(bindings) is True for rule in compiled.match_conditions):

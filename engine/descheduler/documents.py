@@ -151,7 +151,7 @@ class DocumentPlugin:
         """
         cycle = DocumentCycle(self._compiled, snapshot, [int(each) for each in rows])
         state = NodeState(row, snapshot.names[row])
-        if not cycle.is_meant(state):
+        if not cycle.matches_node(state):
             return ""
         try:
             if self._compiled.source is not None:
@@ -204,7 +204,7 @@ class DocumentPlugin:
         anomaly = compiled.spec.nodes.anomaly
         for row in cycle.rows:
             state = cycle.state(row)
-            if not cycle.is_meant(state):
+            if not cycle.matches_node(state):
                 continue
             is_source = compiled.source is None or cycle.holds(compiled.source, state, evictor, "nodes.source")
             if anomaly is not None:
@@ -226,7 +226,7 @@ class DocumentPlugin:
 
 def _stop(cycle: DocumentCycle, state: NodeState, targets: Targets | None, evictor: Evictor) -> Refusal | None:
     """Return why no more pods leave a source: it gave up enough, or the targets have no more room."""
-    if cycle.stays(state, evictor):
+    if cycle.is_finished(state, evictor):
         return Refusal("until", f"node `{state.name}` needs to give up no more pods")
     used_up = targets.room.refusal() if targets is not None and targets.room is not None else ""
     return Refusal("nodes.room", used_up) if used_up else None

@@ -220,7 +220,7 @@ def _document(look: _Look, running: RunningPlugin, point: str) -> tuple[str, str
     compiled = plugin.compiled
     cycle: DocumentCycle = plugin.cycle(snapshot, look.rows)
     state = NodeState(snapshot.index[pod.node_name], pod.node_name)
-    if not cycle.is_meant(state):
+    if not cycle.matches_node(state):
         return "not source", "`match.nodes` does not take its node", ()
     roles = dict(look.notes(running))
     if "unmeasured" in roles:

@@ -297,8 +297,8 @@ class _ProfileBuilder:
     def _misnamed(self, name: str) -> str:
         """Return a hint at arguments of a plugin that does not exist and is spelt like this one, or an empty text."""
         known = [plugin.name for plugin in self._registry.of_framework(Framework.DESCHEDULER)]
-        meant = next((each for each in self._spec.args if each not in known and did_you_mean(each, [name])), "")
-        return f"its arguments may be those of `{meant}`" if meant else ""
+        similar = next((each for each in self._spec.args if each not in known and did_you_mean(each, [name])), "")
+        return f"its arguments may be those of `{similar}`" if similar else ""
 
     def _place(self, name: str, point: str = "") -> Span | None:
         """Return where a profile's file names a plugin, at the point if it is there."""

@@ -123,7 +123,7 @@ def _check_invalid(running: RunningCase) -> None:
         raise FixtureError("there is no document in what is to be refused")
     left = list(problems)
     for expected in invalid.problems:
-        found = [each for each in left if _is_meant(each, expected)]
+        found = [each for each in left if _is_expected(each, expected)]
         for each in found:
             left.remove(each)
         if not found:
@@ -136,7 +136,7 @@ def _path_of_file(running: RunningCase) -> tuple[str | int, ...]:
     return "spec", "cases", running.suite.spec.cases.index(running.case), "expectInvalid", "file"
 
 
-def _is_meant(problem: Problem, expected: ProblemExpectation) -> bool:
+def _is_expected(problem: Problem, expected: ProblemExpectation) -> bool:
     line = problem.span.place[1] if problem.span is not None else None
     return ((expected.message is None or expected.message in problem.message)
             and (expected.code is None or expected.code == problem.code)

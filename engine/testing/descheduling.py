@@ -58,8 +58,8 @@ def _run_filter(running: RunningCase, plugin: Plugin) -> None:
             chosen = document.choose_eviction(world.pod(choice.subject), snapshot)
             found = _choice(chosen.mode, chosen.grace_period_s)
         except EvaluationError as error:
-            is_meant = choice.error is not None and choice.error in error.message
-            found = expected_choice if is_meant else f"the error `{error.message}`"
+            is_expected = choice.error is not None and choice.error in error.message
+            found = expected_choice if is_expected else f"the error `{error.message}`"
         if found != expected_choice:
             running.miss(f"choice for `{choice.subject}`", expected_choice, found, choice.span)
 
@@ -160,7 +160,7 @@ def _is_stopped_by(expected: ExpectedVeto, decision: Decision, plugin: str) -> b
 def _check_errors(running: RunningCase, world: World, plugin: Plugin, failures: Sequence[DeschedulerFailure]) -> None:
     left = list(failures)
     for expected in running.case.errors:
-        found = [each for each in left if _is_meant(expected, each, world)]
+        found = [each for each in left if _is_expected(expected, each, world)]
         for each in found:
             left.remove(each)
         if not found:
@@ -170,7 +170,7 @@ def _check_errors(running: RunningCase, world: World, plugin: Plugin, failures: 
         running.miss("errors", f"no other error of `{plugin.name}`", _failure(each))
 
 
-def _is_meant(expected: ErrorExpectation, failure: DeschedulerFailure, world: World) -> bool:
+def _is_expected(expected: ErrorExpectation, failure: DeschedulerFailure, world: World) -> bool:
     return (expected.item == failure.rule and expected.subject in (None, failure.subject, world.named(failure.subject))
             and expected.message in (None, failure.message))
 

@@ -128,13 +128,13 @@ class RevokeOverused:
 
     def victims(self, tree_id: str, quota: Quota, runtime: ResourceList) -> list[Counted]:
         """Return the fewest pods whose eviction brings a quota back to its runtime, lowest priority first."""
-        mine = sorted(
+        candidates = sorted(
             (each for each in self._pods.values()
              if each.assigned and each.tree == tree_id and each.quota == quota.name and not each.fixed),
             key=lambda each: (each.pod.priority, each.pod.key),
         )
         used, chosen = quota.used, []
-        for counted in mine:
+        for counted in candidates:
             if not exceeded(used, runtime):
                 break
             used = subtracted(used, masked(counted.request, quota.spec.maximum), least=0)

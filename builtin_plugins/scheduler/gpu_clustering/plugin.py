@@ -39,11 +39,12 @@ class GpuClustering:
         if pod.gpu is None:
             return Scores(np.zeros(snapshot.size, np.int64))
         kinds = self._kinds.of(snapshot)
-        mine = np.int64(1 << _kind(pod.gpu))
+        own_kind = np.int64(1 << _kind(pod.gpu))
         # At least 0, also for nodes larger than the largest of the trace.
         fullness = np.maximum(_FULLNESS * (_LARGEST_NODE - snapshot.devices.free.sum(axis=1)) // _LARGEST_NODE, 0)
-        present = (kinds & mine) != 0
-        company = np.where(present, np.where(kinds == mine, _ALONE, _AMONG_OTHERS), np.where(kinds == 0, _NO_KIND, 0))
+        present = (kinds & own_kind) != 0
+        with_own = np.where(kinds == own_kind, _ALONE, _AMONG_OTHERS)
+        company = np.where(present, with_own, np.where(kinds == 0, _NO_KIND, 0))
         return Scores(fullness + company)
 
 

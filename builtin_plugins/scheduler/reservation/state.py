@@ -104,9 +104,9 @@ def involved(
     for info in matched:
         by_node.setdefault(info.node, {})[info.uid] = info
     found = {node: here for node, here in shared.items() if node in snapshot.index}
-    for node, mine in sorted(by_node.items()):
+    for node, by_uid in sorted(by_node.items()):
         if node in snapshot.index:
             others = shared[node].unmatched if node in shared else ()
             found[node] = NodeReservations(
-                tuple(mine.values()), tuple(info for info in others if info.uid not in mine))
+                tuple(by_uid.values()), tuple(info for info in others if info.uid not in by_uid))
     return found

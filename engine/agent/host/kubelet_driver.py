@@ -13,19 +13,19 @@ class DriverQuestion:
     It is called by the agent's thread, which must not wait for the network.
     """
 
-    def __init__(self, ask: Callable[[], Future[dict[str, Any]] | None]) -> None:
-        """`ask` requests kubelet's configuration; None if that cannot be done yet."""
-        self._ask = ask
-        self._asked: Future[dict[str, Any]] | None = None
+    def __init__(self, send_request: Callable[[], Future[dict[str, Any]] | None]) -> None:
+        """`send_request` requests kubelet's configuration; None if that cannot be done yet."""
+        self._send_request = send_request
+        self._request: Future[dict[str, Any]] | None = None
 
     def __call__(self) -> str:
         """Return `systemd`, `cgroupfs`, or an empty text."""
         driver = ""
-        if self._asked is not None:
-            if not self._asked.done():
+        if self._request is not None:
+            if not self._request.done():
                 return ""
-            if not self._asked.cancelled() and self._asked.exception() is None:
-                driver = str(self._asked.result().get("cgroupDriver") or "")
+            if not self._request.cancelled() and self._request.exception() is None:
+                driver = str(self._request.result().get("cgroupDriver") or "")
         if not driver:
-            self._asked = self._ask()
+            self._request = self._send_request()
         return driver

@@ -92,7 +92,7 @@ class DocumentStrategy:
         """Return the variables of an eviction's expressions for a pod; for explanations."""
         return RoundView(self._compiled, readings, SelectedPods(self._compiled)).of_pod(pod)
 
-    def is_meant(self, readings: NodeReadings) -> bool:
+    def matches_node(self, readings: NodeReadings) -> bool:
         """Return whether the document matches the node."""
         match, node = self._compiled.spec.match.nodes, readings.node["metadata"]
         return match is None or match.accepts(node["name"], node.get("labels") or {})
@@ -114,7 +114,7 @@ class DocumentStrategy:
         view = RoundView(self._compiled, readings, self._selection)
         round_ = _Round(self._compiled, self._memory, view)
         met: set[str] = set()
-        if self.is_meant(readings):
+        if self.matches_node(readings):
             for subject in view.subjects():
                 met.add(subject.name)
                 round_.ask(subject)
@@ -166,27 +166,27 @@ class _Round:
         """Evaluate thresholds and actions for one subject."""
         bindings = cast("RoundBindings", subject.bindings)
         try:
-            meant = all(bindings.evaluate(rule.program) is True for rule in self._compiled.match_conditions)
+            matches = all(bindings.evaluate(rule.program) is True for rule in self._compiled.match_conditions)
         except EvaluationError as error:
             self._fail("matchConditions", subject, error)
             for action in self._compiled.actions:
                 self._keep_or_recover(action, subject)
             return
-        held = Facts()
+        thresholds = Facts()
         for threshold in self._compiled.thresholds:
             try:
-                held[threshold.rule.name] = meant and self._holds(threshold, subject)
+                thresholds[threshold.rule.name] = matches and self._holds(threshold, subject)
             except EvaluationError as error:
-                held.errors[threshold.rule.name] = error
+                thresholds.errors[threshold.rule.name] = error
                 self._fail(threshold.rule.name, subject, error)
                 if self._is_stale(threshold.key, subject):
                     # An unknown value of that duration interrupts the time for which it was true.
                     self._memory.timers.pop(self._key(threshold.key, subject), None)
             else:
                 self._memory.failing.pop(self._key(threshold.key, subject), None)
-        bindings["thresholds"] = held
+        bindings["thresholds"] = thresholds
         for action in self._compiled.actions:
-            self._act(action, subject, meant=meant)
+            self._act(action, subject, matches=matches)
 
     def _holds(self, threshold: ThresholdProgram, subject: QoSSubject) -> bool:
         true = threshold.rule.program.evaluate(subject.bindings) is True
@@ -196,11 +196,11 @@ class _Round:
         self.thresholds.append(ThresholdState(threshold.rule.name, subject.name, true, holds, message))
         return holds
 
-    def _act(self, action: ActionProgram, subject: QoSSubject, *, meant: bool) -> None:
+    def _act(self, action: ActionProgram, subject: QoSSubject, *, matches: bool) -> None:
         key = self._key(action.key, subject)
         try:
             bindings = cast("RoundBindings", subject.bindings)
-            chosen = meant and (action.when is None or bindings.evaluate(action.when) is True)
+            chosen = matches and (action.when is None or bindings.evaluate(action.when) is True)
             effects = self._effects(action, subject) if chosen else ()
         except EvaluationError as error:
             self._fail(action.name, subject, error)

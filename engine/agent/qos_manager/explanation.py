@@ -118,8 +118,8 @@ def _plugin(running: RunningStrategy, last: ReplayedRound, readings: RecordedRea
 
 def _document(strategy: DocumentStrategy, last: ReplayedRound, readings: RecordedReadings) -> Iterator[Finding]:
     compiled = strategy.compiled
-    if not strategy.is_meant(readings):
-        yield _said("not meant", "`match.nodes` does not take this node")
+    if not strategy.matches_node(readings):
+        yield _said("no match", "`match.nodes` does not take this node")
         return
     subjects = tuple(strategy.subjects(readings))
     if not subjects:
@@ -129,12 +129,12 @@ def _document(strategy: DocumentStrategy, last: ReplayedRound, readings: Recorde
         whose = f"{subject.name}: " if len(subjects) > 1 else ""
         for rule in compiled.match_conditions:
             try:
-                meant = rule.program.evaluate(subject.bindings) is True
+                matches = rule.program.evaluate(subject.bindings) is True
             except EvaluationError as error:
                 yield _said("failed", f"{whose}matchConditions {rule.name}: {shortened(error.message)}", Mark.ERROR)
                 break
-            if not meant:
-                yield _said("not meant", f"{whose}matchConditions {rule.name}",
+            if not matches:
+                yield _said("no match", f"{whose}matchConditions {rule.name}",
                             parts=distances_to(rule.program, subject.bindings))
                 break
         else:

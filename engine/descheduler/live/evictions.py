@@ -116,13 +116,13 @@ class LiveEvictions:
         budgets: Callable[[Mapping[str, Any]], Iterable[str] | None] = lambda _: None,
         may_write: Callable[[], bool] = lambda: True, observers: Sequence[Callable[[AttemptedEviction], object]] = (),
         clock: Callable[[], float] = time.monotonic, now: Callable[[], int] = time.time_ns,
-        request_s: float = REQUEST_S, left: Callable[[Mapping[str, Any]], object] = lambda _: None,
+        request_s: float = REQUEST_S, on_evicted: Callable[[Mapping[str, Any]], object] = lambda _: None,
         silence: Silence | None = None,
     ) -> None:
         """`writer` belongs to the loop of `io`. `budgets` returns the names of the PodDisruptionBudgets that select a
-        pod, None if they are not known. `may_write` is called before each request, `left` with each pod that leaves
-        from now on. `clock` measures back-offs in seconds, `now` returns the time in nanoseconds since the epoch.
-        `silence` is shared with other writes to the same API server.
+        pod, None if they are not known. `may_write` is called before each request, `on_evicted` with each pod that
+        leaves from now on. `clock` measures back-offs in seconds, `now` returns the time in nanoseconds since the
+        epoch. `silence` is shared with other writes to the same API server.
         """
         self._io = io
         self._writer = writer
@@ -135,7 +135,7 @@ class LiveEvictions:
         self._request_s = request_s
         self._backoff = EvictionBackoff()
         self._faults = RepeatedFaults(clock=clock)
-        self._on_evicted = left
+        self._on_evicted = on_evicted
         self._silence = silence or Silence(clock)
 
     def holds(self) -> Mapping[str, tuple[str, float]]:

@@ -148,7 +148,7 @@ class DeschedulerServer:
         silence = Silence()
         self.evictions = LiveEvictions(
             self.io, writer, events=self.recorder, budgets=lambda pod: budgets_of(pod, cluster),
-            may_write=self.may_write, observers=on_attempt, now=clock, left=leaving.add_later,
+            may_write=self.may_write, observers=on_attempt, now=clock, on_evicted=leaving.add_later,
             silence=silence)
         cluster.listen(self._note_budget)
         self.migrations = MigrationWorker(LiveMigrationApi(

@@ -62,8 +62,8 @@ class Preemption:
 
     def unmarked(self, known: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the object of the cluster without the assumption; None if it is not the victim's, or has none."""
-        metadata, mine = known.get("metadata") or {}, self.marked.get("metadata") or {}
-        if any(metadata.get(name) != mine.get(name) for name in ("uid", "deletionTimestamp")):
+        metadata, marked_metadata = known.get("metadata") or {}, self.marked.get("metadata") or {}
+        if any(metadata.get(name) != marked_metadata.get(name) for name in ("uid", "deletionTimestamp")):
             return None
         return {**known, "metadata": {name: value for name, value in metadata.items() if name != "deletionTimestamp"}}
 

@@ -105,7 +105,7 @@ def test_gates_matches_and_enforcement_are_told(recording):
     registry = Registry.of((*gated, *other, *audited, *builtins()), generation=1)
     lines = told(explain_round(recorded, registry, "n"))
     assert "audited did nothing at 0s [audit only: what it would do is not done]" in lines
-    assert "  not meant   `match.nodes` does not take this node" in lines
+    assert "  no match    `match.nodes` does not take this node" in lines
     assert set(lines[lines.index("not active") + 1:]) >= {
         "  BECPUSuppress: it is not active by itself, and not enabled by name",
         "  CPUEvict: it is not active by itself, and not enabled by name",

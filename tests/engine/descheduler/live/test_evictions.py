@@ -96,7 +96,7 @@ def world(*answers: Any, budgets: Callable[[Any], Any] = lambda _: ("web",)) -> 
         evictions = LiveEvictions(
             io, ClusterWriter(transport), events=_Events(lambda: made), budgets=budgets,
             may_write=lambda: made.leads, observers=[attempts.append],
-            clock=lambda: made.now, now=lambda: NOW, left=lambda item: made.left.append(item["metadata"]["name"]))
+            clock=lambda: made.now, now=lambda: NOW, on_evicted=lambda item: made.left.append(item["metadata"]["name"]))
         made = World(evictions, fake, bodies, attempts=attempts)
         yield made
 
