@@ -15,7 +15,7 @@ from .qos_manager.sysctl import SCHED_FEATURES_FILE, feature_states
 
 
 def apply_writes(files: MutableMapping[str, str], writes: Iterable[tuple[str, str]]) -> None:
-    """Make writes in order; a task that is moved leaves its present resctrl group."""
+    """Apply writes in order; a task that is moved leaves its present resctrl group."""
     for file, text in writes:
         name = file.rpartition("/")[2]
         if file.startswith("resctrl/") and name == "tasks":

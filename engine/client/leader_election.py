@@ -39,10 +39,10 @@ LEASES: Final = ApiResource("Lease", "coordination.k8s.io", "v1", "leases")
 _JITTER: Final = 1.2
 _SHORTEST_TIMEOUT_S: Final = 1.0
 _TOLERANCE_S: Final = 20.0
-"""Seconds after the end of its Lease at which a leader is not healthy, as in kube-scheduler."""
+"""Seconds after the end of its Lease from which a leader counts as unhealthy, as in kube-scheduler."""
 LEASE_FAILURES: Final = (
     ApiError, ConnectionFailed, PolicyError, TimeoutError, ValueError, TypeError, RecursionError)
-"""Of `request_lease`: of the request, or of an answer that is no Lease."""
+"""The errors of `request_lease`: of the request, or of an answer that is not a Lease."""
 
 
 class Ended(enum.Enum):
@@ -108,7 +108,7 @@ class Leadership:
     """The error of the last attempt; empty after a success."""
     renewals: int = 0
     slow_paths: int = 0
-    """Attempts that had to read the Lease first, as every attempt does that is no renewal."""
+    """Attempts that read the Lease first: all but renewals, and renewals of a Lease that had changed."""
 
 
 def renewal_fault(lease: LeaseSettings | None, leadership: Leadership, now: float) -> str:
@@ -188,8 +188,8 @@ class LeaderElector:
     def leads(self) -> bool:
         """Return True while this process holds the Lease and no other can have taken it over.
 
-        It is False as soon as the last renewal is older than the Lease lasts, even if the loop did not run since, as
-        in a process that was paused.
+        It is False as soon as the last renewal is older than the Lease's duration, even if the loop has not run since,
+        as in a paused process.
         """
         state = self.state
         return state.leading and self._clock() < state.renewed_at + self.settings.lease_s
@@ -225,13 +225,13 @@ class LeaderElector:
     async def _renew(self) -> None:
         while True:
             await self._sleep(self.settings.retry_s)
-            # The times of a Lease need not leave room for one retry period and a whole renew deadline.
+            # With some settings a retry period and a renew deadline together are longer than the Lease.
             deadline = min(self._clock() + self.settings.renew_s, self.state.renewed_at + self.settings.lease_s)
             while True:
-                left = deadline - self._clock()
-                if left <= 0:
+                remaining_s = deadline - self._clock()
+                if remaining_s <= 0:
                     return self._give_up(f"the Lease was not renewed in time: {self.state.fault}")
-                if await self._attempt(left):
+                if await self._attempt(remaining_s):
                     break
                 if self.state.holder not in {self.settings.identity, ""}:
                     return self._give_up(f"{self.state.holder} holds the Lease")
@@ -287,14 +287,14 @@ class LeaderElector:
         spec, now = self._spec(), rfc3339_micro(int(self._now() * 1e9))
         transitions = spec.get("leaseTransitions")
         transitions = transitions if isinstance(transitions, int) else 0
-        own = spec.get("holderIdentity") == self.settings.identity
+        is_holder = spec.get("holderIdentity") == self.settings.identity
         lease = self._lease or {
             "apiVersion": LEASES.api_version, "kind": LEASES.kind,
             "metadata": {"namespace": self.settings.namespace, "name": self.settings.name}}
         return {**lease, "spec": {
             **spec, "holderIdentity": self.settings.identity, "leaseDurationSeconds": math.ceil(self.settings.lease_s),
-            "acquireTime": spec.get("acquireTime") or now if own else now, "renewTime": now,
-            "leaseTransitions": transitions if own or self._lease is None else transitions + 1}}
+            "acquireTime": spec.get("acquireTime") or now if is_holder else now, "renewTime": now,
+            "leaseTransitions": transitions if is_holder or self._lease is None else transitions + 1}}
 
     async def _put(self, lease: dict[str, Any]) -> None:
         sent, self._release_due = self._clock(), True

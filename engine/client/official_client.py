@@ -1,6 +1,6 @@
 """Kubeconfigs whose users have an exec plugin or an identity provider, through the official client.
 
-It is imported here only: that takes half a second, and 20 MB of memory.
+The client is imported only here, as that takes half a second and 20 MB of memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _EXPIRY_S: Final = 5.0
 
 
 def connection_of_exec_plugin(context: str, kubeconfig: Mapping[str, Any], command: str) -> Connection:
-    """Return the connection of a user who is known by an exec plugin, whose command is `command`.
+    """Return the connection of a user whom an exec plugin, the command `command`, authenticates.
 
-    `kubeconfig` is the content of one, in which all paths are absolute.
+    `kubeconfig` is the content of a kubeconfig in which all paths are absolute.
 
     Raises `PolicyError` if the client cannot use the configuration, or the plugin returns no credentials.
     """
@@ -78,9 +78,9 @@ class PluginCredentials:
         self._lock = asyncio.Lock()
 
     async def header(self) -> str | None:
-        """Return the header; runs the plugin if the credentials were refused, or have expired for five seconds.
+        """Return the header; runs the plugin if the credentials were refused or have expired.
 
-        Raises `PolicyError` if it fails.
+        The expiry is looked at every five seconds. Raises `PolicyError` if the plugin fails.
         """
         if not self._stale and self._clock() - self._read_at < _EXPIRY_S:
             return self._last
@@ -95,7 +95,7 @@ class PluginCredentials:
             return self._last
 
     def refused(self, header: str | None) -> None:
-        """Run the plugin before the next request."""
+        """Let the next request run the plugin, unless the refused header has been replaced."""
         if header == self._last:
             self._stale = True
 

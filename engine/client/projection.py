@@ -27,8 +27,8 @@ _UNION: Final[Any] = Union
 _LIST: Final[Any] = list
 _SCALARS: Final = (str, int, float, bool, None)
 _Plan: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""The work that is left with the fields of each section after decoding: none (None), to share a text (`_TEXT`), or
-the check, and the parts that passed it by their JSON.
+"""By section and field, the work that is left after decoding: none (None), to share a text (`_TEXT`), or a check with
+the parts that passed it, by their JSON.
 """
 _Tree: TypeAlias = dict[str, "_Tree | None"]
 """The fields below a field; None for all."""
@@ -73,17 +73,17 @@ class Projection:
 class PartPool:
     """Makes equal parts of objects one: labels, owners, containers and tolerations of all pods of a controller.
 
-    Objects must then not be changed, as all holders of an object must not anyway. Belongs to one thread.
+    Nobody may change a shared part, as nobody may change an object of the cluster. Belongs to one thread.
     """
 
     def __init__(self, most: int = 65_536) -> None:
-        """After `most` different parts it begins anew."""
+        """The pool is emptied after `most` different parts."""
         self._most = most
         self._parts: dict[int | str, Any] = {}
         self._sound: dict[FieldCheck, set[int]] = {}
         """By the check of a field, the keys of the parts that pass it."""
-        self._read: dict[Callable[[Any], None] | None, dict[bytes, Any]] = {}
-        """By the check of a field, the parts that passed it by their JSON: of other kinds it may be another one."""
+        self._parts_by_json: dict[Callable[[Any], None] | None, dict[bytes, Any]] = {}
+        """By check, the parts that passed it, by their JSON: the check of a field depends on the kind of the object."""
         self._texts = 0
         self._plans: dict[tuple[str, frozenset[str]], _Plan] = {}
         """By kind, and the sections that are decoded as a whole."""
@@ -96,7 +96,7 @@ class PartPool:
         if projection.fields is None:
             return self._whole(projection.decode(raw), kind)
         try:
-            decode, whole = _decoder_but_parts(projection.fields, kind)
+            decode, whole = _partial_decoder(projection.fields, kind)
             item = decode(raw)
             return item, self._complete(item, kind, whole)
         except (ValueError, RecursionError):
@@ -109,33 +109,33 @@ class PartPool:
     def _plan_of(self, kind: str, whole: frozenset[str]) -> _Plan:
         known = self._plans.get((kind, whole))
         if known is None:
-            known = self._plans[kind, whole] = _plan(kind, whole, self._read)
+            known = self._plans[kind, whole] = _plan(kind, whole, self._parts_by_json)
         return known
 
     def _complete(self, item: dict[str, Any], kind: str, whole: frozenset[str]) -> bool:
-        """Complete an object of which parts are left JSON, and whose strings and booleans are sound.
+        """Decode, check and share the parts of an object that are still JSON; return whether it passes `check_object`.
 
-        Those of the sections `whole` need not be. Return whether the object passes `check_object`.
+        Its strings and booleans are of their declared types, except in the sections `whole`.
         """
         self._bound_memory()
         passed, plan, are_sections = True, self._plan_of(kind, whole), True
         known_text = self._parts.setdefault
-        other = None, self._read.setdefault(None, {})
+        unchecked = None, self._parts_by_json.setdefault(None, {})
         for title, section in item.items():
             if type(section) is not dict:
                 are_sections = are_sections and title in _OF_EACH and type(section) is str and section.isascii()
                 continue
             checked = plan.get(title)
             are_sections = are_sections and checked is not None
-            left = (checked or _NO_CHECKS).get
+            work_of = (checked or _NO_CHECKS).get
             for name, value in section.items():
-                todo = left(name, other)
-                if todo is None or value is None:
+                work = work_of(name, unchecked)
+                if work is None or value is None:
                     continue
-                if todo is _TEXT:
+                if work is _TEXT:
                     section[name] = known_text(value, value)
                     continue
-                check, parts = todo
+                check, parts = work
                 if type(value) is msgspec.Raw:
                     text = bytes(value)
                     known = parts.get(text)
@@ -174,14 +174,14 @@ class PartPool:
         if len(self._parts) > self._most or self._texts > self._most:
             self._parts.clear()
             self._sound.clear()
-            for parts in self._read.values():
+            for parts in self._parts_by_json.values():
                 parts.clear()
             self._texts = 0
 
     def _share_field(self, name: str, value: Any, check: FieldCheck | None) -> tuple[Any, bool]:
         """Return the value of a field, or an equal one that is known, and whether it passes its check."""
         of = type(value)
-        if of is dict or (of is list and not _is_own(name, value)):
+        if of is dict or (of is list and not _is_unique(name, value)):
             return self._shared(value, check)
         if of is str:
             if name not in _UNIQUE:
@@ -219,7 +219,7 @@ class PartPool:
 
 
 def _share_texts(value: dict[str, Any] | list[Any], parts: dict[int | str, Any]) -> None:
-    """Share the texts of a part that no other object has: in conditions they are few."""
+    """Share the texts in a part that is not shared itself: those of conditions, for example, are few."""
     for each in value if type(value) is list else (value,):
         if type(each) is dict:
             for name, text in each.items():
@@ -229,22 +229,22 @@ def _share_texts(value: dict[str, Any] | list[Any], parts: dict[int | str, Any])
 
 _NO_CHECKS: Final[Mapping[str, Any]] = MappingProxyType({})
 _UNIQUE: Final = frozenset({"creationTimestamp", "name", "resourceVersion", "startTime", "uid"})
-"""Strings of which hardly two objects have equal ones."""
+"""Fields whose text differs in almost every object."""
 _TIME: Final = "lastTransitionTime"
 _VOLUMES: Final = "volumes"
 
 
-def _is_own(name: str, value: list[Any]) -> bool:
-    """Return whether a list is hardly the same in two objects: only texts in it are shared then.
+def _is_unique(name: str, value: list[Any]) -> bool:
+    """Return whether a list differs in almost every object, so that only the texts in it are shared.
 
-    Such are conditions with their times, and volumes: the API server adds one with a name of its own to each pod.
+    Conditions do, by their times, and volumes: the API server adds one with a generated name to each pod.
     """
     first = value[0] if value else None
     return name == _VOLUMES or (type(first) is dict and _TIME in first)
 
 
 _WITHOUT_REFERENCES: Final = 2
-"""The version of the marshal format in which equal data are equal bytes, whichever parts of them are one object."""
+"""The version of the marshal format in which equal data are equal bytes, even if parts of them are the same object."""
 _WHOLE: Final[Callable[[msgspec.Raw | bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -263,12 +263,12 @@ _TEXT: Final = object()
 def _plan(
     kind: str, whole: frozenset[str], read: dict[Callable[[Any], None] | None, dict[bytes, Any]],
 ) -> _Plan:
-    def left(title: str, name: str, check: FieldCheck) -> Any:
+    def work(title: str, name: str, check: FieldCheck) -> Any:
         if check[0] is None or title in whole:
             return check, read.setdefault(check[1], {})
         return _TEXT if check[0] is str and name not in _UNIQUE else None
 
-    return {title: {name: left(title, name, check) for name, check in checks.items()}
+    return {title: {name: work(title, name, check) for name, check in checks.items()}
             for title, checks in checks_of_parts(kind)[1].items()}
 
 
@@ -286,11 +286,13 @@ def _passes_but_sections(item: Mapping[str, Any], kind: str) -> bool:
 
 
 @functools.lru_cache(maxsize=_MOST_TYPES)
-def _decoder_but_parts(
+def _partial_decoder(
     fields: frozenset[FieldPath], kind: str,
 ) -> tuple[Callable[[msgspec.Raw | bytes], dict[str, Any]], frozenset[str]]:
-    """Return a decoder that refuses what is neither null nor of its type where a string or a boolean is declared, and
-    leaves repeated fields of sections JSON; and the sections of which it does neither, as all fields are decoded.
+    """Return a decoder, and the sections that it decodes as a whole.
+
+    In the other sections it leaves repeated fields as JSON, and refuses a value that is neither null nor of the
+    declared type where that is string or boolean.
     """
     checks, tree = checks_of_parts(kind)[1], _tree(fields)
 
@@ -317,7 +319,7 @@ def _decoder(fields: frozenset[FieldPath]) -> Callable[[msgspec.Raw | bytes], di
 
 def _tree(fields: frozenset[FieldPath]) -> _Tree:
     root: _Tree = {}
-    for path in sorted(fields, key=len):  # what is above comes first: it includes all below
+    for path in sorted(fields, key=len):  # shorter paths first: a field includes the fields below it
         place = root
         for step in path[:-1]:
             below = place.setdefault(step, {})

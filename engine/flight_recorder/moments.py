@@ -139,7 +139,7 @@ class _Fold:
         """Go on by a record; return whether it may stand there."""
         if self.state is not None:
             if isinstance(record, Step):
-                self.state.take(record)
+                self.state.apply(record)
             return True
         match record:
             case Header():
@@ -152,7 +152,7 @@ class _Fold:
                 assert self._header is not None  # the reader's first record
                 self.state = RecordedState(Resync(record.time, self._header, self._existing))
                 for each in self._policies:
-                    self.state.take(each)
+                    self.state.apply(each)
             case SegmentEnd() | Gap():
                 pass
             case _:

@@ -14,7 +14,7 @@ from .records import Changed, Concluded, Decided, Existing, Header, Idle, Polici
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """All objects at a time: the start of the recording, or what is known again after a gap."""
+    """All objects at one time: at the start of a recording, or after a gap."""
 
     time: int
     header: Header
@@ -25,7 +25,7 @@ Step: TypeAlias = Resync | Policies | Changed | Touched | Decided | Concluded | 
 
 
 class RecordedState:
-    """The objects of the recorded cluster at a time, and what was decided last about its pods."""
+    """The objects of the recorded cluster at a time, and the last decision about each pod."""
 
     def __init__(self, step: Resync) -> None:
         self.header = step.header
@@ -36,17 +36,17 @@ class RecordedState:
         self.bound: dict[str, str] = {}
         """The nodes of pods that are bound, and whose objects do not show it yet."""
         self.decided: dict[str, Decided] = {}
-        """The last cycle of each pod that was read, by key."""
+        """The last recorded decision about each pod, by key."""
         self._resync(step)
 
     def copy(self) -> RecordedState:
-        """Return a state that takes further steps by itself; both have the same objects."""
+        """Return an independent state; the two share the objects."""
         twin = copy.copy(self)
         twin.objects, twin.bound, twin.decided = dict(self.objects), dict(self.bound), dict(self.decided)
         return twin
 
-    def take(self, step: Step) -> None:
-        """Go on by a step."""
+    def apply(self, step: Step) -> None:
+        """Apply a step."""
         self.time = max(self.time, step.time)
         match step:
             case Resync():
@@ -70,7 +70,7 @@ class RecordedState:
         return self.bound.get(key) or node_named_by(self.objects.get(("Pod", key), {}))
 
     def steps(self, time: int) -> Iterator[Step]:
-        """Yield the steps with which a recording begins at a time."""
+        """Yield the steps that begin a recording with this state, at a time."""
         yield Resync(time, self.header, [
             Existing(item, self.bound.get(key, "") if kind == "Pod" else "")
             for (kind, key), item in self.objects.items()])
@@ -130,7 +130,7 @@ def node_named_by(item: object) -> str:
 
 
 def disruption_of(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the condition of a recorded pod that says that it is being evicted; None if there is none."""
+    """Return the condition `DisruptionTarget` of a recorded pod if it is true, else None."""
     status = item.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     for each in conditions if isinstance(conditions, list | tuple) else ():

@@ -262,7 +262,7 @@ def _part(steps: Iterable[Step], start: int, end: int | None) -> Iterator[Step]:
                 assert isinstance(step, Resync)  # a stream begins with all objects
                 state = RecordedState(step)
             else:
-                state.take(step)
+                state.apply(step)
         else:
             begun = True
             yield from state.steps(max(start, state.started))

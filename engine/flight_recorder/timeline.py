@@ -127,7 +127,7 @@ class Timeline:
             self.state = RecordedState(step)
             self.start = self.end = step.time
         else:
-            self.state.take(step)
+            self.state.apply(step)
         self.end = max(self.end, step.time)
         span = self._span()
         match step:

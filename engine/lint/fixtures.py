@@ -34,7 +34,7 @@ def _fields(suite: LintSubject) -> Iterator[tuple[str, YamlNode]]:
 
 
 def misspelt_priority_classes(suite: LintSubject) -> Iterator[Violation]:
-    """Find misspelt priority classes of Koordinator or Kubernetes: the fixture has no priority and no band then."""
+    """Find misspelt priority classes of Koordinator or Kubernetes, which give a fixture no priority and no band."""
     for name, node in _fields(suite):
         if name in ("priorityClass", "priorityClassName") and isinstance(node.scalar, str):
             near = near_priority_class(node.text)

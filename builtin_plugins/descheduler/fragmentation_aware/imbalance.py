@@ -1,7 +1,7 @@
 """The imbalance of nodes: how unevenly their resources are allocated (Koordinator's fragmentationaware/scoring.go).
 
-It is the population standard deviation of the allocated shares of the resources: the sum of requests by allocatable, in
-which the resource `pods` counts pods. A resource that a node does not have is left out.
+It is the population standard deviation of the shares of the resources. A share is the sum of requests divided by the
+allocatable amount; of `pods`, the number of pods divided by it. Resources that a node does not have are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PODS = "pods"
 
 
 def requests_of(pods: Iterable[PodInfo], resources: Sequence[str]) -> list[int]:
-    """Return the sums of the pods' requests, by place in `resources`."""
+    """Return the sums of the pods' requests, in the order of `resources`."""
     found = [0] * len(resources)
     for pod in pods:
         for place, name in enumerate(resources):
@@ -34,7 +34,7 @@ def request_of(pod: PodInfo, resource: str) -> int:
 
 
 def imbalance(requests: Sequence[int], allocatable: Mapping[str, int], resources: Sequence[str]) -> float:
-    """Return the imbalance for requests in the order of `resources`; 0 if fewer than two of them are there."""
+    """Return the imbalance for requests in the order of `resources`; 0 if the node has fewer than two of them."""
     shares = [
         float(amount) / float(limit)
         for amount, name in zip(requests, resources, strict=True) if (limit := allocatable.get(name, 0))
@@ -42,7 +42,7 @@ def imbalance(requests: Sequence[int], allocatable: Mapping[str, int], resources
     if not shares:
         return 0.0
     total = 0.0
-    for share in shares:  # in order, as by columns: `sum` of newer Pythons rounds otherwise
+    for share in shares:  # one by one, as in `imbalances`: `sum` of newer Pythons compensates for rounding
         total += share
     mean = total / len(shares)
     squares = 0.0
@@ -54,22 +54,22 @@ def imbalance(requests: Sequence[int], allocatable: Mapping[str, int], resources
 
 def imbalances(snapshot: Snapshot, rows: Rows, resources: Sequence[str]) -> NDArray[np.float64]:
     """Return the imbalance of many nodes for all their active pods, float64[rows]."""
-    shares, has = [], []
+    shares, presences = [], []
     for name in resources:
         limit = snapshot.allocatable(name)[rows]
         amount = (snapshot.pod_count if name == _PODS else snapshot.requested(name))[rows]
-        there = limit != 0
-        shares.append(np.where(there, amount / np.where(there, limit, 1), 0.0))
-        has.append(there)
-    count = np.zeros(len(rows)) + sum(has)
-    known = np.maximum(count, 1.0)
+        present = limit != 0
+        shares.append(np.where(present, amount / np.where(present, limit, 1), 0.0))
+        presences.append(present)
+    count = np.zeros(len(rows)) + sum(presences)
+    divisor = np.maximum(count, 1.0)
     total = np.zeros(len(rows))
     for share in shares:
         total += share
-    mean = total / known
+    mean = total / divisor
     squares = np.zeros(len(rows))
-    for share, there in zip(shares, has, strict=True):
-        difference = np.where(there, share - mean, 0.0)
+    for share, present in zip(shares, presences, strict=True):
+        difference = np.where(present, share - mean, 0.0)
         squares += difference * difference
-    found: NDArray[np.float64] = np.sqrt(squares / known)
-    return found
+    deviations: NDArray[np.float64] = np.sqrt(squares / divisor)
+    return deviations

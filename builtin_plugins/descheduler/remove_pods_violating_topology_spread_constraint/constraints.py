@@ -26,7 +26,7 @@ _IGNORE: Final = "Ignore"
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
-    """A constraint with its defaults, of the first pod that has it."""
+    """A constraint with its defaults, and the first pod that has it."""
 
     max_skew: int
     topology_key: str
@@ -42,7 +42,7 @@ class SpreadConstraint:
 
 
 def constraints_of(templates: Iterable[PodTemplate], actions: Collection[str]) -> Iterator[SpreadConstraint]:
-    """Yield the distinct constraints of these templates with one of these `whenUnsatisfiable`, without malformed ones.
+    """Yield the distinct, well-formed constraints of these templates whose `whenUnsatisfiable` is among `actions`.
 
     Two are the same if they restrict the same pods to the same nodes.
     """
@@ -97,10 +97,10 @@ def _with_own_values(selector: Json | None, keys: Sequence[str], labels: Mapping
 
 @dataclass(frozen=True, slots=True)
 class NodeDomains:
-    """The nodes of one call by the values of one label."""
+    """The nodes of one call, grouped by the value of one label."""
 
     codes: NDArray[np.intp]
-    """By row, the place of the node's domain in `values`; -1 without one, and for nodes of other rows."""
+    """By row, the index of the node's domain in `values`; -1 for nodes without the label, and outside of the call."""
     values: tuple[str, ...]
 
 
@@ -116,7 +116,8 @@ class Topologies:
     def domains(self, constraint: SpreadConstraint, places: Positions) -> PodsByDomain:
         """Return the pods at these places by domain.
 
-        An empty domain is among them if the policies of the constraint include one of its nodes.
+        An empty domain is included if `nodeAffinityPolicy` and `nodeTaintsPolicy` of the constraint include one of its
+        nodes.
         """
         topology = self._topology(constraint.topology_key)
         codes = topology.codes[self._rows[self._includes(constraint)]]
@@ -125,7 +126,7 @@ class Topologies:
         return PodsByDomain(topology.values, np.unique(codes[codes >= 0]), places[inside], of_pods[inside])
 
     def rows_of(self, constraint: SpreadConstraint, domains: Collection[str]) -> NDArray[np.intp]:
-        """Return the rows of these domains that the policies include, in the order of the nodes."""
+        """Return the rows of these domains that the constraint's node policies include, in the order of the nodes."""
         topology = self._topology(constraint.topology_key)
         included = np.array([value in domains for value in topology.values] + [False], dtype=np.bool_)
         chosen: NDArray[np.intp] = self._rows[included[topology.codes[self._rows]] & self._includes(constraint)]
@@ -144,7 +145,7 @@ class Topologies:
         return found
 
     def _includes(self, constraint: SpreadConstraint) -> NDArray[np.bool_]:
-        """Return for each of the rows whether the policies of the constraint include its node."""
+        """Return for each of the rows whether the node policies of the constraint include its node."""
         admission, snapshot = NodeAdmission.of(self._snapshot), self._snapshot
         found = np.ones(snapshot.size, np.bool_)
         if constraint.honors_affinity:
@@ -156,18 +157,18 @@ class Topologies:
 
 @dataclass(frozen=True, slots=True)
 class PodsByDomain:
-    """The pods that a constraint counts by domain."""
+    """The pods that a constraint counts, by domain."""
 
     values: Sequence[str]
     included: NDArray[np.intp]
-    """The domains, as places in `values`, that count without pods too; ascending."""
+    """The domains that count even without pods, as ascending indices of `values`."""
     places: Positions
     """The pods in a domain, in the order of nodes."""
     codes: NDArray[np.intp]
     """The domain of each pod."""
 
     def is_balanced(self, max_skew: int) -> bool:
-        """Return whether no two domains differ by more pods than `max_skew`."""
+        """Return whether no two domains differ by more than `max_skew` pods."""
         sizes = np.bincount(self.codes, minlength=len(self.values))
         sizes = sizes[np.union1d(self.included, np.flatnonzero(sizes))]
         return not len(sizes) or int(sizes.max()) - int(sizes.min()) <= max_skew
@@ -201,9 +202,9 @@ def _rank(pod: PodInfo) -> tuple[int, float]:
 def moves(
     domains: list[list[PodInfo]], max_skew: int, fits: Callable[[PodInfo], bool],
 ) -> Iterator[PodInfo]:
-    """Yield the pods to move from large domains to small ones; `domains` are changed as if they were moved.
+    """Yield the pods to move from large domains to small ones; `domains` is updated as if they had moved.
 
-    `domains` are sorted by size. Pods that `fits` says fit on a node of a small domain are moved first.
+    `domains` is sorted by size. Pods that fit on a node of a small domain, by `fits`, move first.
     """
     average = sum(map(len, domains)) / len(domains) if domains else 0.0
     low, high = 0, len(domains) - 1

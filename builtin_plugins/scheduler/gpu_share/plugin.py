@@ -34,8 +34,8 @@ _THOUSANDTHS_PER_PERCENT: Final = WHOLE_DEVICE // 100
 class GpuShare:
     """Filter and reserve.
 
-    Argument `select`: the devices of a pod that requests fractions: `best`, the fullest ones that fit, on ties those
-    with the lowest number; or `random`, any that fit. Whole devices are the first free ones.
+    The argument `select` chooses the devices of a pod that requests fractions: with `best` the fullest ones that fit,
+    on ties those with the lowest number; with `random` any that fit. Whole devices are the first free ones.
     """
 
     name = "GpuShare"
@@ -54,7 +54,7 @@ class GpuShare:
         return {"select": "best", **checked}
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
-        """Refuse nodes without enough devices of an accepted model with the requested share free."""
+        """Refuse nodes that have too few devices of an accepted model whose free share suffices."""
         request = pod.gpu
         if request is None:
             return Answer(np.ones(snapshot.size, np.bool_))
@@ -70,10 +70,10 @@ class GpuShare:
             return _reasons(request, snapshot, refused)
 
         def codes(refused: Rows) -> dict[Code, Rows]:
-            never = devices.count[refused] < request.count
+            unresolvable = devices.count[refused] < request.count
             if request.models:
-                never |= ~_accepts(request, devices.models)[devices.model[refused]]
-            return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
+                unresolvable |= ~_accepts(request, devices.models)[devices.model[refused]]
+            return {Code.UNSCHEDULABLE: refused[~unresolvable], Code.UNRESOLVABLE: refused[unresolvable]}
 
         return Answer(passed, explain, reasons=reasons, codes=codes)
 
@@ -93,7 +93,7 @@ class GpuShare:
         )
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
-        """Yield smaller requests, evictions of pods with devices, and accepting any model."""
+        """Yield the acceptance of any model, smaller requests, and evictions of pods with devices."""
         request, held = pod.gpu, snapshot.row(row)
         if request is None or not any(held.total):
             return
@@ -139,7 +139,7 @@ def _all_pass(_: Snapshot, rows: Rows) -> NDArray[np.bool_]:
 
 
 def _fits(request: DeviceRequest, snapshot: Snapshot, rows: Rows) -> NDArray[np.bool_]:
-    """Return which of the rows have enough devices of an accepted model with the share free."""
+    """Return for each row whether it has enough devices of an accepted model whose free share suffices."""
     devices, everywhere = snapshot.devices, len(rows) == snapshot.size
     # A device that does not exist has 0 free, and a share is at least 1.
     if request.count == 1:
@@ -160,11 +160,12 @@ def _accepts(request: DeviceRequest, models: Any) -> Any:
 
 def _reasons(request: DeviceRequest, snapshot: Snapshot, refused: Rows) -> dict[str, Rows]:
     devices = snapshot.devices
-    bare = devices.count[refused] == 0
-    other = np.zeros(len(refused), np.bool_)
+    without = devices.count[refused] == 0
+    other_model = np.zeros(len(refused), np.bool_)
     if request.models:
-        other = ~_accepts(request, devices.models)[devices.model[refused]] & ~bare
-    groups = {_NO_DEVICES: refused[bare], _OTHER_MODEL: refused[other], _INSUFFICIENT: refused[~bare & ~other]}
+        other_model = ~_accepts(request, devices.models)[devices.model[refused]] & ~without
+    groups = {_NO_DEVICES: refused[without], _OTHER_MODEL: refused[other_model],
+              _INSUFFICIENT: refused[~without & ~other_model]}
     return {reason: rows for reason, rows in groups.items() if len(rows)}
 
 

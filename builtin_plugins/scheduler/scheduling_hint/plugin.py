@@ -31,7 +31,7 @@ class SchedulingHint:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        """Return v1 arguments with their defaults; raises `ValueError` with the path of an invalid field."""
         given = {"maxHintNodes": _MOST_NODES, **read_args(args, "SchedulingHintArgs", {"maxHintNodes": integer})}
         if given["maxHintNodes"] < 1:
             raise ValueError(f"`maxHintNodes` is {given['maxHintNodes']}: it must be at least 1")
@@ -55,11 +55,11 @@ class SchedulingHint:
         preferred: Sequence[str] = state.get(SchedulingHint, ())
         if not preferred:
             return SKIP
-        looked_at = {snapshot.names[row] for row in rows.tolist()}
-        return [name for name in preferred[:self._most] if name in looked_at] or SKIP
+        considered = {snapshot.names[row] for row in rows.tolist()}
+        return [name for name in preferred[:self._most] if name in considered] or SKIP
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether the pod itself changed, or a node came."""
+        """Return whether the pod itself changed, or a node was added."""
         return is_of(event, pod) or (event.kind == "Node" and event.old is None)
 
 

@@ -22,10 +22,10 @@ RETENTION: Final[Mapping[str, int]] = {
 """The longest window by kind of subject, in nanoseconds: NodeMetric reports percentiles of a node over 5, 10 and 30
 minutes, and averages of its pods over 5. Other kinds (`numaNode`, `resctrl`, ...) have that of a pod."""
 LONGEST: Final = 60 * _MINUTE
-"""The longest retention: a thousand series of an hour have 18 MB."""
+"""The longest retention: a thousand series of an hour take 18 MB."""
 _FEW: Final = frozenset({"node", "system", "bestEffort"})
 _EXACT_ROWS: Final = 600
-"""Of many subjects, longer series are rounded to 32 bits: a thousand series of an hour would need 36 MB."""
+"""Longer series of kinds with many subjects are rounded to 32 bits: a thousand of an hour would take 36 MB."""
 
 
 class MetricCache:
@@ -96,7 +96,7 @@ class MetricCache:
         self.table(what, resource).append(time, name, value)
 
     def forget(self, what: str, name: str) -> None:
-        """Drop all series of a subject, which is gone or is another one of the same name."""
+        """Drop all series of a subject, which was deleted, or replaced by another one of the same name."""
         for _, table in self.tables(what):
             table.forget(name)
 

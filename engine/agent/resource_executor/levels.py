@@ -99,8 +99,8 @@ def levelled_writes(
 ) -> tuple[tuple[str, str], ...]:
     """Return the writes that set all files of the levels (parents first), in order.
 
-    A file that does not exist, or has its value already, is left out. A malformed text costs only its own file. If the
-    way down writes a merged value (a union of CPUs), the way up writes the final one.
+    A file that does not exist, has its value already, or has a malformed text is left out. If the way down writes a
+    merged value (a union of CPUs), the way up writes the final one.
     """
     down: list[tuple[str, str]] = []
     up: list[list[tuple[str, str]]] = []

@@ -12,15 +12,15 @@ __all__ = ["column_path", "is_pure", "outermost", "split_reads", "sub_expression
 
 
 def sub_expression(checked: Checked, node: Expr) -> Checked:
-    """Return a part of an expression as one of its own."""
+    """Return a part of a checked expression as a checked expression."""
     if node is checked.root:
         return checked
     inside: set[int] = set()
-    rest = [node]
-    while rest:
-        each = rest.pop()
+    pending = [node]
+    while pending:
+        each = pending.pop()
         inside.add(each.id)
-        rest.extend(children(each))
+        pending.extend(children(each))
     references = {number: reference for number, reference in checked.references.items() if number in inside}
     return replace(
         checked, root=node, references=references, reads=reads_of(checked, node), scope=checked.scopes[node.id],
@@ -61,15 +61,15 @@ def column_path(checked: Checked, node: Expr) -> Path | None:
 
 def is_pure(checked: Checked) -> bool:
     """Return whether equal inputs give equal results: every function that is called is pure."""
-    rest, seen = [checked], {id(checked)}
-    while rest:
-        each = rest.pop()
+    pending, seen = [checked], {id(checked)}
+    while pending:
+        each = pending.pop()
         for reference in each.references.values():
             if isinstance(reference, CallReference) and not all(overload.pure for overload in reference.overloads):
                 return False
             if isinstance(reference, DefinitionReference):
                 definition = each.definition(reference.name)
-                if id(definition) not in seen:  # variables are read by several others
+                if id(definition) not in seen:  # several definitions may read one variable
                     seen.add(id(definition))
-                    rest.append(definition)
+                    pending.append(definition)
     return True

@@ -166,7 +166,7 @@ class Extender:
         self._reader = NodeReader()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._quoted: tuple[Sequence[str], Texts] = ((), np.array((), np.object_))
-        self._seen: ActiveAnswer | None = None
+        self._last_answer: ActiveAnswer | None = None
         self.placements = Placements(scheduler.cluster, timer, seconds=0) if placements is None else placements
         self._expected: tuple[ExtenderArgs, Sequence[str]] | None = None
         """The last request and its best nodes, until a placement is assumed."""
@@ -196,7 +196,7 @@ class Extender:
         Raises: MalformedBody: the body is not a valid request.
         """
         request = read_request(body, self._reader)
-        self._seen = None
+        self._last_answer = None
         self._assume_expected()
         try:
             reply = self._filter(request) if verb is Verb.FILTER else self._prioritize(request)
@@ -218,14 +218,14 @@ class Extender:
         placement that follows from the response. Call it after the response is sent, and before the next request. Never
         raises.
         """
-        seen, self._seen = self._seen, None
-        if seen is not None:
+        last_answer, self._last_answer = self._last_answer, None
+        if last_answer is not None:
             try:
-                self.audits.compare(seen, self._scale)
+                self.audits.compare(last_answer, self._scale)
             except Exception:  # no client waits for this
                 _LOG.exception("comparing what was audited failed")
             if self.shadow is not None:
-                self.shadow.compare(seen, self._scale)
+                self.shadow.compare(last_answer, self._scale)
         self._assume_expected()
 
     def _assume_expected(self) -> None:
@@ -259,7 +259,7 @@ class Extender:
         profile = self._pin(request.pod)
         verdict = filter_nodes(self._scheduler.watched(profile, request.pod), request.pod, snapshot, among=rows)
         self._scheduler.log(verdict)
-        self._seen = ActiveAnswer(profile, snapshot, rows, verdict)
+        self._last_answer = ActiveAnswer(profile, snapshot, rows, verdict)
         if not len(verdict.passed):
             self._unpin(request.pod)
         if len(verdict.passed) == 1 and self.placements.guesses:
@@ -297,7 +297,7 @@ class Extender:
             self._unpin(request.pod)
         assert verdict.totals is not None
         priorities = rescale(verdict.totals, self._priorities)
-        self._seen = ActiveAnswer(profile, snapshot, rows, verdict, priorities)
+        self._last_answer = ActiveAnswer(profile, snapshot, rows, verdict, priorities)
         best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
         if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
             # If all nodes are equally good, the response does not determine the pod's node.

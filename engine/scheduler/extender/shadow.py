@@ -34,7 +34,7 @@ SHARE: Final = 0.25
 SAMPLE: Final = 20
 """The number of sampled differences."""
 
-_MOST_SAVED_S: Final = 0.5
+_MOST_BUDGET_S: Final = 0.5
 _NAMES_SHOWN: Final = 5
 _LONGEST_MESSAGE: Final = 300
 _MOST_PLUGINS: Final = 200
@@ -147,7 +147,7 @@ class ShadowTally:
             return tuple(sorted(self._sample, key=_most_nodes_first))
 
     def to_json(self, most: int | None = None) -> dict[str, Any]:
-        """Return plain data, with at most so many examples; `examplesLeftOut` counts the other differences."""
+        """Return plain data, with at most `most` examples; `examplesLeftOut` counts the other differences."""
         with self._lock:
             counts, sample = {each: self._counts[each] for each in ShadowResult}, tuple(self._sample)
         examples = sorted(sample, key=_most_nodes_first)[:most]
@@ -170,7 +170,7 @@ class Agreement:
     """The number of decisions in which a plugin's expressions failed in the shadow."""
 
     def fail(self, name: str) -> None:
-        """Count a decision in which a plugin failed; names beyond the first few hundred are not counted."""
+        """Count a decision in which a plugin failed; once 200 plugins are counted, no others are."""
         if name in self.failing or len(self.failing) < _MOST_PLUGINS:
             self.failing[name] += 1
 
@@ -196,7 +196,7 @@ class Shadow:
         self._active = active
         self._timer = timer
         self._share = share
-        self._saved, self._saved_at = _MOST_SAVED_S, timer()
+        self._budget_s, self._budget_at = _MOST_BUDGET_S, timer()
         self._agreement = Agreement("", "", ShadowTally())
 
     @property
@@ -211,39 +211,39 @@ class Shadow:
         found = self._agreement
         return found if (found.shadow, found.active) == pair else Agreement(*pair, ShadowTally())
 
-    def compare(self, seen: ActiveAnswer, scale: Scale) -> None:
+    def compare(self, response: ActiveAnswer, scale: Scale) -> None:
         """Decide in the shadow about the last request, and compare; never raises."""
         if not self.ready:
             return
         self._agreement = agreement = self.agreement
         now = self._timer()
-        self._saved = min(_MOST_SAVED_S, self._saved + (now - self._saved_at) * self._share)
-        self._saved_at = now
+        self._budget_s = min(_MOST_BUDGET_S, self._budget_s + (now - self._budget_at) * self._share)
+        self._budget_at = now
         result, difference = ShadowResult.SKIPPED, None
-        if self._saved > 0 and seen.verdict.generation == self._active.registry.generation:
+        if self._budget_s > 0 and response.verdict.generation == self._active.registry.generation:
             try:
-                result, difference = self._decide(seen, scale, agreement)
+                result, difference = self._decide(response, scale, agreement)
             except Exception as error:  # whatever goes wrong in the shadow stays there
                 result = ShadowResult.ERROR
                 agreement.fail(f"koord-policy: {describe(error)}"[:_LONGEST_MESSAGE])
             took = self._timer() - now
-            self._saved -= took
+            self._budget_s -= took
             self.seconds += took
         agreement.tally.add(result, difference)
-        self.totals[seen.verb, result] += 1
+        self.totals[response.verb, result] += 1
 
     def _decide(
-        self, seen: ActiveAnswer, scale: Scale, agreement: Agreement,
+        self, response: ActiveAnswer, scale: Scale, agreement: Agreement,
     ) -> tuple[ShadowResult, ShadowDifference | None]:
-        pod, snapshot = seen.verdict.pod, seen.snapshot
+        pod, snapshot = response.verdict.pod, response.snapshot
         profile = self._scheduler.profile_of(pod)
-        if seen.priorities is None:
-            other = filter_nodes(profile, pod, snapshot, among=seen.rows)
-            difference = _filtered(seen, other)
+        if response.priorities is None:
+            other = filter_nodes(profile, pod, snapshot, among=response.rows)
+            difference = _filtered(response, other)
         else:
-            other = score_nodes(profile, pod, snapshot, among=seen.rows)
+            other = score_nodes(profile, pod, snapshot, among=response.rows)
             assert other.totals is not None
-            difference = _scored(seen, scale(other.totals), ())
+            difference = _scored(response, scale(other.totals), ())
         for plugin in {failure.plugin for failure in other.errors()}:
             agreement.fail(plugin)
         return (ShadowResult.SAME, None) if difference is None else (ShadowResult.DIFFERS, difference)
@@ -270,40 +270,40 @@ class Audits:
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str], tuple[Enforcement, ShadowTally]] = {}
 
-    def compare(self, seen: ActiveAnswer, scale: Scale) -> None:
+    def compare(self, response: ActiveAnswer, scale: Scale) -> None:
         """Compare a response with what it would be if each of these plugins was enforced, one at a time."""
-        profile, verdict = seen.profile, seen.verdict
-        if seen.priorities is None:
+        profile, verdict = response.profile, response.verdict
+        if response.priorities is None:
             watched = [each for each in (*profile.pre_filters, *profile.filters) if not each.enforced]
             for name, group in _by_name(watched):
                 refused = [step.refused for step in verdict.filters
                            if step.plugin == name and step.enforcement is not Enforcement.ENFORCE]
                 rows = np.unique(np.concatenate(refused)) if refused else np.zeros(0, np.intp)
-                self._add(name, group, "filter", _lost(seen, name, np.intersect1d(rows, verdict.passed)))
+                self._add(name, group, "filter", _lost(response, name, np.intersect1d(rows, verdict.passed)))
         elif verdict.totals is not None:
             for step in verdict.scores:
                 if step.enforcement is Enforcement.ENFORCE:
                     continue
                 totals = verdict.totals + step.scores.values[verdict.passed].astype(np.int64) * step.weight
-                self._add(step.plugin, step.enforcement, "prioritize", _scored(seen, scale(totals), (step.plugin,)))
+                self._add(step.plugin, step.enforcement, "prioritize", _scored(response, scale(totals), (step.plugin,)))
 
     def read(self) -> list[tuple[str, str, Enforcement, ShadowTally]]:
         """Return plugin, verb, enforcement and tally; may be called from any thread."""
-        found = list(self._tallies.items())
-        return sorted(((plugin, verb, how, tally) for (plugin, verb), (how, tally) in found), key=lambda each: each[:2])
+        found = [(*key, *tally) for key, tally in list(self._tallies.items())]
+        return sorted(found, key=lambda each: each[:2])
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain data for `/status`."""
-        return [{"plugin": plugin, "verb": verb, "enforcement": how.value} | tally.to_json()
-                for plugin, verb, how, tally in self.read()]
+        return [{"plugin": plugin, "verb": verb, "enforcement": enforcement.value} | tally.to_json()
+                for plugin, verb, enforcement, tally in self.read()]
 
-    def _add(self, plugin: str, how: Enforcement, verb: str, difference: ShadowDifference | None) -> None:
+    def _add(self, plugin: str, enforcement: Enforcement, verb: str, difference: ShadowDifference | None) -> None:
         known = self._tallies.get((plugin, verb))
         if known is None:
             if len(self._tallies) >= _MOST_PLUGINS:
                 # Reloads change the names; the oldest one is dropped.
                 self._tallies.pop(next(iter(self._tallies)))
-            known = how, ShadowTally(most=_NAMES_SHOWN)
+            known = enforcement, ShadowTally(most=_NAMES_SHOWN)
             self._tallies[plugin, verb] = known
         known[1].add(ShadowResult.SAME if difference is None else ShadowResult.DIFFERS, difference)
 
@@ -312,31 +312,31 @@ def _by_name(watched: Sequence[Any]) -> list[tuple[str, Enforcement]]:
     return list({each.name: each.plugin.enforcement for each in watched}.items())
 
 
-def _filtered(seen: ActiveAnswer, other: Verdict) -> ShadowDifference | None:
-    before, after = seen.verdict.passed, other.passed
+def _filtered(response: ActiveAnswer, other: Verdict) -> ShadowDifference | None:
+    before, after = response.verdict.passed, other.passed
     if np.array_equal(before, after):
         return None
     gained, lost = np.setdiff1d(after, before), np.setdiff1d(before, after)
-    why = (*_why("was refused by", seen.verdict, gained), *_why("would be refused by", other, lost))
-    return _difference(seen, len(gained) + len(lost), gained, lost, why)
+    why = (*_why("was refused by", response.verdict, gained), *_why("would be refused by", other, lost))
+    return _difference(response, len(gained) + len(lost), gained, lost, why)
 
 
-def _lost(seen: ActiveAnswer, plugin: str, rows: Rows) -> ShadowDifference | None:
+def _lost(response: ActiveAnswer, plugin: str, rows: Rows) -> ShadowDifference | None:
     if not len(rows):
         return None
-    step = next(each for each in seen.verdict.filters if each.plugin == plugin and rows[0] in each.refused)
+    step = next(each for each in response.verdict.filters if each.plugin == plugin and rows[0] in each.refused)
     message = step.answer.explain(int(rows[0])).message
     why = (f"would be refused by {plugin}: {message}"[:_LONGEST_MESSAGE],)
-    return _difference(seen, len(rows), rows[:0], rows, why)
+    return _difference(response, len(rows), rows[:0], rows, why)
 
 
-def _scored(seen: ActiveAnswer, priorities: NDArray[np.int64], why: tuple[str, ...]) -> ShadowDifference | None:
-    before, rows = seen.priorities, seen.verdict.passed
+def _scored(response: ActiveAnswer, priorities: NDArray[np.int64], why: tuple[str, ...]) -> ShadowDifference | None:
+    before, rows = response.priorities, response.verdict.passed
     assert before is not None
     changed = int((before != priorities).sum())
     if not changed:
         return None
-    return _difference(seen, changed, _best(rows, priorities), _best(rows, before), why)
+    return _difference(response, changed, _best(rows, priorities), _best(rows, before), why)
 
 
 def _best(rows: Rows, priorities: NDArray[np.int64]) -> Rows:
@@ -344,16 +344,17 @@ def _best(rows: Rows, priorities: NDArray[np.int64]) -> Rows:
     return best
 
 
-def _difference(seen: ActiveAnswer, count: int, gained: Rows, lost: Rows, why: tuple[str, ...]) -> ShadowDifference:
-    return ShadowDifference(seen.verb, seen.verdict.pod.key, seen.snapshot.now, count, _named(seen, gained),
-                      _named(seen, lost), why, len(gained[_NAMES_SHOWN:]), len(lost[_NAMES_SHOWN:]))
+def _difference(response: ActiveAnswer, count: int, gained: Rows, lost: Rows, why: tuple[str, ...]) -> ShadowDifference:
+    return ShadowDifference(
+        response.verb, response.verdict.pod.key, response.snapshot.now, count, _named(response, gained),
+        _named(response, lost), why, len(gained[_NAMES_SHOWN:]), len(lost[_NAMES_SHOWN:]))
 
 
-def _named(seen: ActiveAnswer, rows: Rows) -> tuple[str, ...]:
-    return tuple(str(seen.verdict.names[int(row)]) for row in rows[:_NAMES_SHOWN])
+def _named(response: ActiveAnswer, rows: Rows) -> tuple[str, ...]:
+    return tuple(str(response.verdict.names[int(row)]) for row in rows[:_NAMES_SHOWN])
 
 
-def _why(how: str, verdict: Verdict, rows: Rows) -> tuple[str, ...]:
+def _why(verb: str, verdict: Verdict, rows: Rows) -> tuple[str, ...]:
     if not len(rows):
         return ()
     if verdict.refusal is not None:
@@ -361,4 +362,4 @@ def _why(how: str, verdict: Verdict, rows: Rows) -> tuple[str, ...]:
         found = [(plugin, refusal)]
     else:
         found = list(verdict.why_not(str(verdict.names[int(rows[0])])))
-    return tuple(f"{how} {plugin}: {refusal.message}"[:_LONGEST_MESSAGE] for plugin, refusal in found)
+    return tuple(f"{verb} {plugin}: {refusal.message}"[:_LONGEST_MESSAGE] for plugin, refusal in found)

@@ -48,7 +48,7 @@ def folded(directory: Path, time: int) -> RecordedState:
             assert isinstance(step, Resync)
             state = RecordedState(step)
         elif step.time <= time:
-            state.take(step)
+            state.apply(step)
     assert state is not None
     return state
 

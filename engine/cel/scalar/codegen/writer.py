@@ -26,7 +26,7 @@ class RefusedError(Exception):
 
 
 class FunctionWriter(ABC):
-    """Writer of one function. Statements are added to `block`; most nodes are one Python expression without any."""
+    """Writer of one function. Statements are added to `block`; most nodes are one Python expression and need none."""
 
     def __init__(self, checked: Checked, names: Iterable[str], meter: Meter) -> None:
         """`names` are the variables that become the function's parameters, in their order."""
@@ -36,12 +36,12 @@ class FunctionWriter(ABC):
         self.constants: dict[str, object] = {}
         self.metered = MeteredCalls(meter)
 
-        # The place that is written.
+        # The place that is being written.
         self.block: list[py.stmt] = []
         self.locals: dict[str, str] = {}
-        """The locals of the variables of loops and binds that the place is inside of."""
+        """The locals of the variables of loops and binds around the place."""
         self.loops = 0
-        """The loops and binds that the place is inside of."""
+        """The number of loops and binds around the place."""
         self._numbers = 0
 
         # What is known where the place is reached.
@@ -66,9 +66,9 @@ class FunctionWriter(ABC):
         self.sharing: dict[str, bool] = {}
         """Locals of loops and binds: whether their value may contain a part more than once."""
         self.lengths: dict[str, int] = {}
-        """Locals of binds: the number of strings or lists that their value is joined of."""
+        """Locals of binds: the number of strings or lists of which their value is a concatenation."""
         self.joins: dict[Checked, int] = {}
-        """Definitions: the same number."""
+        """Definitions: the number of strings or lists of which their value is a concatenation."""
         self.unchecked: set[int] = set()
         """The identities of operations on ints whose result needs no range check."""
         self.typed: set[int] = set()
@@ -93,7 +93,7 @@ class FunctionWriter(ABC):
         return f"t{self._numbers}"
 
     def constant(self, value: object) -> py.expr:
-        """Return the read of a value that the function refers to."""
+        """Return the expression that reads a constant of the function."""
         name = f"c{len(self.constants)}"
         self.constants[name] = value
         return tree.name(name)
@@ -119,7 +119,7 @@ class FunctionWriter(ABC):
 
     @contextmanager
     def inside(self, definition: Checked) -> Iterator[None]:
-        """Write, or look into, a definition, which knows no variables of loops around its use."""
+        """Write, or analyse, a definition, which cannot read the variables of loops around its use."""
         outer, locals_ = self.checked, self.locals
         self.checked, self.locals = definition, {}
         try:
