@@ -23,7 +23,7 @@ _MOST_REASONS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class DryCycle:
-    """A cycle of the descheduler that evicted nothing."""
+    """The result of a dry cycle of the descheduler, with its configuration and profiles."""
 
     configuration: config.DeschedulerConfiguration
     profiles: tuple[DeschedulerProfile, ...]

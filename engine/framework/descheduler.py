@@ -58,7 +58,7 @@ class EvictOptions:
     """The criterion or the phase that chose the pod."""
     choice: EvictionChoice = EvictionChoice()
     reports_failure: bool = False
-    """True if an eviction that the API server refuses is to be an event."""
+    """True to record an event if the API server refuses the eviction."""
 
 
 class Evictor(Protocol):
@@ -71,7 +71,7 @@ class Evictor(Protocol):
     def interval(self) -> int:
         """Nanoseconds from the beginning of this cycle to that of the next; 0 if none is planned.
 
-        A count of cycles in a row that lapses after a time must outlast it, and a cycle that is late.
+        A plugin that counts consecutive cycles must remember the count for longer than this, as a cycle may be late.
         """
         ...
 
@@ -86,7 +86,7 @@ class Evictor(Protocol):
     def passes_template(self, pod: PodInfo, *, now: bool) -> bool:
         """Return True if `filter`, or with `now` `pre_eviction_filter`, refuses no pod of this one's template.
 
-        They need not be called for such pods. False says nothing.
+        Then neither needs to be called for such pods. False does not mean that a pod is refused.
         """
         ...
 
@@ -108,7 +108,7 @@ class Evictor(Protocol):
         ...
 
     def keep_all(self, pods: Iterable[PodInfo], refusal: Refusal, *, rule: str = "") -> None:
-        """Record it for each of the pods, as `keep` does; for many of them it is much faster."""
+        """Record the decision for each of these pods, as `keep` does; for many pods it is much faster."""
         ...
 
     def observe(self, node: str, role: str, message: str = "") -> None:
@@ -143,7 +143,7 @@ class Evictor(Protocol):
         ...
 
     def leaving_pods(self) -> Sequence[PodInfo]:
-        """Return the pods of `leaving` that the cluster has, in order; always the same list, which grows. Read-only."""
+        """Return the pods of `leaving` that the cluster has, in order; always the same, growing list. Read-only."""
         ...
 
 
@@ -196,7 +196,7 @@ class PreEvictionFilter(Protocol):
 
 @runtime_checkable
 class TemplateFilter(Protocol):
-    """An eviction filter that decides about all pods at once that a controller made alike (see `template_of`)."""
+    """An eviction filter that decides about all pods of one template at once (see `template_of`)."""
 
     def passes_template(self, pod: PodInfo, snapshot: Snapshot, *, now: bool) -> bool:
         """Return True if `eviction_filter`, or with `now` `pre_eviction_filter`, refuses no pod of this one's template.
@@ -208,7 +208,7 @@ class TemplateFilter(Protocol):
 
 @runtime_checkable
 class RefusesTemplates(Protocol):
-    """An eviction filter of templates that also knows which of them it refuses altogether."""
+    """A template filter that also knows which templates it refuses as a whole."""
 
     def refuses_template(self, pod: PodInfo, snapshot: Snapshot, *, now: bool) -> Refusal | None:
         """Return the refusal that `eviction_filter`, or with `now` `pre_eviction_filter`, returns for each pod of this
@@ -246,9 +246,9 @@ class BackgroundController(Protocol):
     """A plugin that also works between the cycles of a live descheduler, as the controller of migration jobs does."""
 
     def background_step(self, snapshot: Snapshot) -> int | None:
-        """Do what is due at the time of the snapshot; return when more is, in ns since the epoch.
+        """Do the work that is due at the time of the snapshot; return the time of the next work, in ns since the epoch.
 
-        None if only a change of objects that the plugin reads makes more due. Called in the thread of the cycles, after
+        None if there is no work until objects that the plugin reads change. Called in the thread of the cycles, after
         such changes and at the time that it returned, only while this process may write; it may wait for the API
         server, but not for anything else. After an exception it is called again a second later.
         """
@@ -269,21 +269,21 @@ class PlanEviction(Protocol):
     """An evict plugin with limits of its own, which a dry run is to show."""
 
     def plan_eviction(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Count an eviction that a dry run does not carry out; return why it would not be, or None."""
+        """Count an eviction that a dry run does not carry out; return why it would be refused, or None."""
         ...
 
 
 @runtime_checkable
 class ClearsNodes(Protocol):
-    """A descheduling plugin that knows of single nodes whether it would evict from them; used by the proofs of
-    evictions. Without it, another instance of the plugin runs a whole cycle for each answer.
+    """A descheduling plugin that can tell for a single node whether it would evict from it; used by the proofs of
+    evictions. For other plugins, a second instance runs a whole cycle for each answer.
     """
 
     def clears(self, snapshot: Snapshot, rows: Rows, row: int, pod: PodInfo) -> str:
         """Return why a cycle over the nodes at `rows` would evict from the one at `row`, on which `pod` now runs.
 
-        Empty if it would not. A node counts as though any condition had lasted for long enough (`anomaly`). The
-        snapshot is an overlay. Changes nothing.
+        Empty if it would not. Conditions that must last for some time (`anomaly`) count as if they had. The snapshot is
+        an overlay. Changes nothing.
         """
         ...
 

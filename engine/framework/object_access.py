@@ -43,7 +43,7 @@ class Write:
 
     kind: str
     fields: frozenset[FieldPath]
-    """Each with all that is below it, by their names from the object downwards."""
+    """The paths of the fields, each with everything below it."""
 
     def covers(self, path: FieldPath) -> bool:
         """Return whether a field is one of them, or below one."""
@@ -52,11 +52,11 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredAccess:
-    """The kinds that a plugin declares that it reads, and the fields that it declares that it patches."""
+    """The kinds that a plugin declares to read, and the fields that it declares to patch."""
 
     plugin: str = ""
     reads: frozenset[str] | None = None
-    """None for all kinds: of plugins that are made without a registry, as in tests."""
+    """None for all kinds, which plugins may read that are made without a registry, as in tests."""
     patches: tuple[Write, ...] = ()
 
     def check_read(self, kind: str) -> None:
@@ -95,7 +95,7 @@ class KindInformer:
         return None if item is None or self._is_finished(item) else item
 
     def all(self) -> Mapping[str, Json]:
-        """Return all objects by key; neither the mapping nor the objects may be changed. Only as `get`."""
+        """Return all objects by key, where `get` may be called; neither the mapping nor the objects may be changed."""
         found = self._snapshot().objects(self.kind)
         return found if self.kind != "Pod" else {
             key: item for key, item in found.items() if not self._is_finished(item)}

@@ -76,7 +76,9 @@ def utilizations(
 def around_average(
     nodes: Iterable[Utilization], below: Mapping[str, float], above: Mapping[str, float],
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return thresholds at a distance from the average of the nodes that have the resource, clamped to 0..100."""
+    """Return low and high thresholds at these distances from the average of the nodes that have the resource, clamped
+    to 0..100.
+    """
     totals: dict[str, float] = {}
     counts: dict[str, int] = {}
     for node in nodes:

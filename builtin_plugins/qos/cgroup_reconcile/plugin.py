@@ -35,26 +35,26 @@ from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import MEMORY_QOS_ANNOTATION, qos_class
 
 _SECOND: Final = 1_000_000_000
-_SETTLED_FOR: Final = 60 * _SECOND
-"""The time after which files that were as they should be are read again (as in koordlet's resource executor)."""
-_MISSING_FOR: Final = 5 * _SECOND
+_REREAD_AFTER: Final = 60 * _SECOND
+"""The time after which files that had the desired text are read again (as in koordlet's resource executor)."""
+_MISSING_AFTER: Final = 5 * _SECOND
 """The time after which files that a directory lacks are looked for again."""
 
 
 @dataclass(slots=True)
 class _PodEntry:
-    """The files of one version of a pod, None if an amount is malformed; not read before the time `settled`."""
+    """The files of one version of a pod, None if an amount is malformed; not read before the time `next_read`."""
 
     pod: PodInfo
     memory: PodMemory | None
-    settled: int = 0
+    next_read: int = 0
 
 
 @dataclass(slots=True)
 class _NodeState:
     """The strategy's state on one node; `originals` are the texts of files before their first change.
 
-    The files of tiers are not read before the time `tiers_settled`.
+    The files of tiers are not read before the time `tiers_next_read`.
     """
 
     classes: Mapping[str, Settings] = field(default_factory=dict)
@@ -62,10 +62,10 @@ class _NodeState:
     entries: dict[str, _PodEntry] = field(default_factory=dict)
     tiers: Files | None = None
     """The files of the tiers; None after one of the entries has changed."""
-    tiers_settled: int = 0
+    tiers_next_read: int = 0
     originals: dict[str, str] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
-    """The keys of the pods of directories."""
+    """By directory, the key of its pod."""
 
 
 class CgroupReconcile:
@@ -88,9 +88,9 @@ class CgroupReconcile:
         if classes is None:
             return ()
         node, now, files = self._update(readings, classes), readings.now, readings.files
-        due = [entry for entry in node.entries.values() if entry.memory is not None and now >= entry.settled]
+        due = [entry for entry in node.entries.values() if entry.memory is not None and now >= entry.next_read]
         tiers = _tiers(node)
-        if now < node.tiers_settled:
+        if now < node.tiers_next_read:
             tiers = ()
         desired = [*tiers, *(file for entry in due for file in _files(entry))]
         host = readings.host
@@ -101,9 +101,9 @@ class CgroupReconcile:
         written = {_pod_directory(file) for file, _ in writes}
         for entry in due:
             if readings.directory(entry.pod) not in written:
-                entry.settled = _settled(_files(entry), readings)
+                entry.next_read = _next_read(_files(entry), readings)
         if tiers and written.isdisjoint(file for file, _ in tiers):
-            node.tiers_settled = _settled(tiers, readings)
+            node.tiers_next_read = _next_read(tiers, readings)
         return self._adjustments(readings, node, writes, "memory QoS", recovers=False)
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
@@ -193,14 +193,14 @@ def _entry(pod: PodInfo, classes: Mapping[str, Settings], readings: Readings) ->
         settings = pod_settings(classes[class_of(pod)], qos_class(pod.object), annotation)
         return _PodEntry(pod, pod_memory(pod, settings, readings))
     except ValueError:
-        return _PodEntry(pod, None)  # an amount that nobody can read costs its own pod only
+        return _PodEntry(pod, None)  # a malformed amount affects only its own pod
 
 
 def _tiers(node: _NodeState) -> Files:
     """Return the files of the tiers, which have the sums of their pods."""
     if node.tiers is None:
         memories = (each.memory for each in node.entries.values() if each.memory is not None)
-        node.tiers, node.tiers_settled = tier_files(memories, node.classes), 0
+        node.tiers, node.tiers_next_read = tier_files(memories, node.classes), 0
     return node.tiers
 
 
@@ -209,11 +209,11 @@ def _files(entry: _PodEntry) -> Files:
     return () if entry.memory is None else (*entry.memory.pod, *entry.memory.containers)
 
 
-def _settled(desired: Files, readings: Readings) -> int:
-    """Return when to read files again that are as they should be: earlier if their directories still lack some."""
+def _next_read(desired: Files, readings: Readings) -> int:
+    """Return when to read files with the desired texts again: sooner if their directories still lack some."""
     files = readings.files
     complete = all(file in files or f"guaranteed/{file.rpartition('/')[2]}" not in files for file, _ in desired)
-    return readings.now + (_SETTLED_FOR if complete else _MISSING_FOR)
+    return readings.now + (_REREAD_AFTER if complete else _MISSING_AFTER)
 
 
 def _pod_directory(file: str) -> str:

@@ -35,7 +35,7 @@ _STEP_DOWN: Final = 0.8
 _REFILLS_BELOW: Final = 60  # percent of the limit
 _SECOND: Final = 1_000_000_000
 _LONGEST_WINDOW: Final = 10 * _SECOND
-_SETTLED_FOR: Final = 60 * _SECOND
+_REREAD_AFTER: Final = 60 * _SECOND
 _NOT_READ: Final = (0, 0)
 _SUPPORT: Final = f"guaranteed/{BURST_FILE}"
 
@@ -332,11 +332,11 @@ def may_burst(pod: PodInfo) -> bool:
 class StaticBurst:
     """The static bursts of one version of a pod over rounds.
 
-    Files that are as they should be are read again after a minute only (as in koordlet's resource executor), and so are
-    those that did not take what was written: kernels that take no burst above the quota would refuse it in every round.
+    Files with the desired texts are read again after a minute (as in koordlet's resource executor). So are files that
+    rejected a write: kernels that take no burst above the quota would reject it in every round.
     """
 
-    settled: int = 0
+    next_read: int = 0
     """The time of the next reading, in nanoseconds."""
     config: BurstConfig | None = None
     tried: Writes = ()
@@ -345,17 +345,17 @@ class StaticBurst:
     def writes(
         self, pod: BurstPod, config: BurstConfig, files: Mapping[str, str], *, version: int, now: int,
     ) -> Writes:
-        """Return the writes of this round: those of `burst_writes`, or none while the files are settled."""
+        """Return the writes of this round: those of `burst_writes`, or none before the next reading."""
         if config != self.config:
-            self.settled, self.config, self.tried = 0, config, ()
-        if now < self.settled:
+            self.next_read, self.config, self.tried = 0, config, ()
+        if now < self.next_read:
             return ()
         writes = burst_writes(pod, config, files, version)
         if writes and writes != self.tried:
             self.tried = writes
             return writes
         if writes or _is_complete(pod, files):
-            self.settled, self.tried = now + _SETTLED_FOR, ()
+            self.next_read, self.tried = now + _REREAD_AFTER, ()
         return ()
 
 
@@ -363,11 +363,12 @@ class StaticBurst:
 class QuotaBurst:
     """The CFS quotas of one version of a pod over rounds.
 
-    A quota that stays is read again after a minute only, as a settled static burst is, and before it is changed.
+    A quota that is not changed is read again after a minute, and before it is changed.
     """
 
-    settled: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The time of the next reading of each file whose quota stays, in nanoseconds, and the quota."""
+    known_quotas: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By file, the time of its next reading in nanoseconds, and the quota that was read and has not been changed since.
+    """
     config: BurstConfig | None = None
 
     def changes(
@@ -375,7 +376,7 @@ class QuotaBurst:
     ) -> list[QuotaChange]:
         """Return the changes of the quotas of running containers; the limiters of all of them are updated."""
         if config != self.config:
-            self.settled, self.config = {}, config
+            self.known_quotas, self.config = {}, config
         found: list[QuotaChange] = []
         pod_quota: int | None = None
         now, files, dynamic = readings.now, readings.files, config.is_dynamic
@@ -399,7 +400,7 @@ class QuotaBurst:
                 target = quota_target(base, current, config.cfs_quota_burst_percent, operation)
             if target == current:
                 continue
-            del self.settled[file]
+            del self.known_quotas[file]
             if pod_quota is None:
                 pod_quota = read_quota(files, pod.quota_file)
             change = change_quota(pod, container, target, current=current, pod_quota=pod_quota, operation=operation)
@@ -410,13 +411,13 @@ class QuotaBurst:
 
     def _known(self, file: str, now: int) -> int | None:
         """Return a quota that was read within a minute and has not been changed; None without one."""
-        until, quota = self.settled.get(file, _NOT_READ)
+        until, quota = self.known_quotas.get(file, _NOT_READ)
         return quota if now < until else None
 
     def _read(self, files: Mapping[str, str], file: str, now: int) -> int | None:
         quota = read_quota(files, file)
         if quota is not None:
-            self.settled[file] = now + _SETTLED_FOR, quota
+            self.known_quotas[file] = now + _REREAD_AFTER, quota
         return quota
 
 

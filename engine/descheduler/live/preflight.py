@@ -1,6 +1,6 @@
-"""The look at the API server before a descheduler begins: whether it has evictions, and grants what is needed.
+"""Checks the API server before a descheduler begins: that it has the eviction subresource, and grants the rights.
 
-A right that is missing shows otherwise as a kind that is never listed, or as evictions that all fail.
+Without the check, a missing right shows as a kind that is never listed, or as evictions that all fail.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def check_permissions(
     connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None, shards: int = 0,
     memory: tuple[str, str] | None = None,
 ) -> None:
-    """Ask the API server whether it grants these permissions cluster-wide, and those for the Lease, for shards and for
-    the memory, the namespace and name of a ConfigMap.
+    """Check that the API server grants these permissions cluster-wide, and those for the Lease, for shards and for the
+    `memory`, the namespace and name of a ConfigMap.
 
-    If it does not answer, or cannot be asked, that is logged: the requests themselves will show it.
+    If the check itself fails, a warning is logged, and the descheduler begins.
 
     Raises:
         PolicyError: with a problem for each right that is missing.
