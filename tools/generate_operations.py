@@ -265,7 +265,7 @@ applied), `shutdown`, `policies` (a source holds no policy). A standby is ready.
 
 Health is open to everybody. With `--tls-cert`, or `--authentication-kubeconfig` (for an extender this alone counts),
 metrics and configuration are for those whom the API server permits: a bearer token is sent to it in a TokenReview, a
-client certificate is verified by `--client-ca`, and a SubjectAccessReview says whether the user may `get` the path.
+client certificate is verified by `--client-ca`, and a SubjectAccessReview decides whether the user may `get` the path.
 Answers are cached for 10 s. Options of this access (`--authorization-...`) are refused where neither is given: there
 everybody may read. A role for Prometheus:
 
@@ -278,10 +278,10 @@ rules:
   verbs: [get]
 ```
 
-Counters end with `_total`, but for koord-scheduler's `scheduler_scheduling_timeout`, and count since the process
+Counters end with `_total`, except koord-scheduler's `scheduler_scheduling_timeout`, and count since the process
 started; times are seconds since the epoch, 0 for never.
 Metrics that begin with `scheduler_` are kube-scheduler's and koord-scheduler's, with their labels and buckets, so
-that their dashboards and alerts work, but for [those without series](#without-series). Plugins are measured in one of
+that their dashboards and alerts work, except [those without series](#without-series). Plugins are measured in one of
 ten attempts. `deploy/monitoring` has a dashboard for Grafana and alerts for Prometheus; the last column names what
 reads a metric there.
 """

@@ -32,10 +32,10 @@ class SharedAnswers:
         self._size = 0
 
     def get(self, key: str, submit: Callable[[], Future[bytes]]) -> Future[bytes]:
-        """Return the answer of a request, or the one that is being computed; else of `submit`, which raises if it
-        cannot be computed.
+        """Return the stored answer of a request, or the one that is being computed, or else that of `submit`, which
+        raises if it cannot be computed.
 
-        An answer that fails is not stored.
+        A failed answer is not stored.
         """
         with self._lock:
             known = self._answers.get(key)

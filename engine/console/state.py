@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DEFAULT_PROFILE: Final = "default-scheduler"
 MOST_PENDING: Final = 100
-"""The maximum number of pending pods that are decided about for overviews."""
+"""The maximum number of pending pods for which overviews compute decisions."""
 _CACHED_DECISIONS: Final = 8
 
 
@@ -83,7 +83,7 @@ class ConsoleState:
         """Check that the objects have the fields that an expression reads.
 
         Raises:
-            PolicyError: they do not, as they come from a recording without these fields.
+            PolicyError: the recording that they come from does not contain a field.
         """
         if self._fields is None:
             return
@@ -148,7 +148,7 @@ class ConsoleState:
         return found
 
     def renew(self, now: int) -> None:
-        """Take note that the cluster has changed, or time has passed: decisions are made again, as at `now`."""
+        """Discard cached decisions, as the cluster has changed or time has passed; new ones are made as at `now`."""
         self.now = now
         self._scheduler.refresh()
         self.forget()
@@ -156,7 +156,7 @@ class ConsoleState:
     def fork(self) -> Callable[[], ConsoleState]:
         """Return a function that makes an independent state of the same policies and of the present cluster.
 
-        Another thread may call it, uses the state, and closes it; what is not called holds nothing open.
+        Another thread may call it, and must close the state; a function that is not called holds nothing open.
         """
         return partial(ConsoleState, self.cluster.fork(), self.policies, now=self.now, name=self.name,
                        settings=self.settings, lacking=self.lacking, fields=self._fields, descheduler=self.descheduler)
@@ -167,11 +167,11 @@ class ConsoleState:
 
     @property
     def layout(self) -> int:
-        """A number that differs, most probably, for other nodes or another order of them: for colours by row."""
+        """A checksum of the nodes' names and their order, for colours that are stored by row."""
         return crc32("\0".join(self.cluster.names).encode("utf-8", "surrogatepass"))
 
     def forget(self) -> None:
-        """Drop what is cached: the deadline passed while it was computed, so it may be incomplete."""
+        """Drop all cached values: they are outdated, or incomplete after a deadline that passed."""
         self._explained.clear()
         self._derived.clear()
         self._pending = None

@@ -72,7 +72,7 @@ _PER_POD: Final = _Veto("", Refusal("", "it depends on the pod"))
 
 
 class _Templates(dict[PodTemplate, bool]):
-    """By template, whether a filter of templates passes all of its pods; it is called for those that are missing."""
+    """By template, whether a template filter passes all of its pods; computed when first read."""
 
     def __init__(self, passes: Callable[[PodInfo], bool]) -> None:
         self._passes = passes
@@ -90,8 +90,8 @@ class _Templates(dict[PodTemplate, bool]):
 
 
 class _Verdicts(dict[PodTemplate, _Veto | None]):
-    """By template, what all filters say of all of its pods: None if none refuses any of them, or fails on one; the
-    first veto if each of them gets the same; else `_PER_POD`. Found for those that are missing.
+    """By template, the joint verdict of all filters: None if none refuses any of its pods or fails for one; the first
+    veto if all of its pods get the same one; else `_PER_POD`. Computed when first read.
     """
 
     def __init__(self, filters: Iterable[_Filter], lacks: Mapping[str, Lack], snapshot: Snapshot, *, now: bool) -> None:
@@ -105,7 +105,7 @@ class _Verdicts(dict[PodTemplate, _Veto | None]):
             found = self._found(template)
         except BaseException as error:
             must_be_survived(error)
-            found = _PER_POD  # it fails again for each pod, where that is recorded
+            found = _PER_POD  # the filter is called again for each pod, and its failure is recorded there
         self[template] = found
         return found
 
@@ -119,7 +119,7 @@ class _Verdicts(dict[PodTemplate, _Veto | None]):
             else:
                 refusal = instance.refuses_template(template.pod, self._snapshot, now=self._now) \
                     if isinstance(instance, RefusesTemplates) else None
-            # What is not enforced is recorded for each pod.
+            # A veto that is not enforced is recorded for each pod.
             return _PER_POD if refusal is None or not _counts(each.plugin) else _Veto(name, sound(refusal))
         return None
 
@@ -133,7 +133,7 @@ class CycleEvictor:
         workloads: WorkloadBudget | None = None, proof: CycleProof | None = None,
         shared: SharedEvictions | None = None, interval: int = 0,
     ) -> None:
-        """`proof` proves the evictions; None: none is. With `shared` each needs a reservation."""
+        """`proof` proves the evictions; with None they are not proved. With `shared` each needs a reservation."""
         self.interval = interval
         self._shared = shared
         self._workloads = workloads or WorkloadBudget(WorkloadLimits(), PodOwners(snapshot))
@@ -168,7 +168,7 @@ class CycleEvictor:
         self._verdicts = _Verdicts(self._filters, self._lacks, snapshot, now=False)
         self._verdicts_now = _Verdicts(self._pre_filters, self._lacks, snapshot, now=True)
         self._plans = profile.evict is not None and isinstance(profile.evict.instance, PlanEviction)
-        self._unchosen = EvictionChoice(None, profile.grace_period_s)
+        self._default_choice = EvictionChoice(None, profile.grace_period_s)
         self._choosers = tuple(
             each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
         )
@@ -238,7 +238,7 @@ class CycleEvictor:
         if over:
             self._note(pod, rule=rule, by="limits", stopped_rule="", message=over)
             return False
-        choice = self._choice(pod, rule) if self._choosers else self._unchosen
+        choice = self._choice(pod, rule) if self._choosers else self._default_choice
         evictor = self._profile.evict
         if choice is None or (evictor is not None and not self._can_carry_out(evictor, choice, pod, rule)):
             return False
@@ -304,7 +304,7 @@ class CycleEvictor:
             self._shared.ledger.record_outcome(pod, made=made)
 
     def _count(self, pod: PodInfo, candidate: ProofCandidate | None, *, made: bool) -> None:
-        """Count an eviction against the limits, and let the proofs after it take the pod for gone."""
+        """Count an eviction against the limits, and let later proofs consider the pod as evicted."""
         if not self._is_unlimited:
             self._limiter.done(pod.node_name, pod.namespace)
             self._workloads.done(pod)

@@ -1,7 +1,7 @@
 """Moments of a flight recording: the recorded cluster at any time, without reading all that was before it.
 
 A segment begins with all objects, so only the segment of a moment is read, from its start or from the nearest
-checkpoint before the moment. Checkpoints stay in memory, within bounds; they are made where moments are looked for.
+checkpoint before the moment. Checkpoints are made while a segment is read, and stay in memory, within bounds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Moments:
     def at(self, time: int, poll: Callable[[], None] = lambda: None) -> RecordedState:
         """Return the recorded cluster at a time (ns since the epoch); the caller must not change it.
 
-        `poll` is called between blocks, and may raise: then a later call goes on where this one ended.
+        `poll` is called between blocks, and may raise: then a later call continues where this one ended.
 
         Raises:
             PolicyError: nothing is recorded of that time: it is before the recording, or its segments are not usable.
@@ -60,9 +60,9 @@ class Moments:
     def decision_about(
         self, key: str, time: int, poll: Callable[[], None] = lambda: None, uid: str = "",
     ) -> Decided | None:
-        """Return the last recorded cycle of a pod until a time; None if the last segments before it have none.
+        """Return the last recorded decision about a pod up to a time; None if the last segments before it have none.
 
-        With `uid` only that pod of the name counts. Raises what `at` raises.
+        With `uid`, decisions about other pods of that name are ignored. Raises what `at` raises.
         """
         for state in self._backwards(time, poll):
             decided = state.decided.get(key)
@@ -101,7 +101,7 @@ class Moments:
                 if getattr(record, "time", 0) > time and fold.state is not None:
                     self.records_read += number
                     return fold.state, ""
-                if not fold.take(record):
+                if not fold.apply(record):
                     self.records_read += number
                     return fold.state, "it has changes before its objects"
             self.records_read += len(records)
@@ -110,11 +110,13 @@ class Moments:
             if since >= self._spacing and state is not None and (not known or state.time > known[-1].state.time):
                 since = 0
                 known.append(_Checkpoint(state.copy(), reader.position))
-                self._forget()
+                self._evict()
         return fold.state, reader.fault
 
-    def _forget(self) -> None:
-        """Remove checkpoints over the limit: of the segment that was used longest ago, every other one first."""
+    def _evict(self) -> None:
+        """Remove checkpoints beyond the limit: all of the least recently used segment, or every other one of the only
+        segment.
+        """
         while sum(each.entries for of in self._checkpoints.values() for each in of) > self._most_entries:
             path = next(iter(self._checkpoints))
             rest = self._checkpoints[path][1::2] if len(self._checkpoints) == 1 else []
@@ -135,8 +137,8 @@ class _Fold:
         self._existing: list[Existing] = []
         self._policies: list[Policies] = []
 
-    def take(self, record: object) -> bool:
-        """Go on by a record; return whether it may stand there."""
+    def apply(self, record: object) -> bool:
+        """Apply a record; return False if a segment must not have it there."""
         if self.state is not None:
             if isinstance(record, Step):
                 self.state.apply(record)

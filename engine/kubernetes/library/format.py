@@ -55,7 +55,7 @@ _VALUE_MESSAGE: Final = (
 class NamedFormat:
     """A named format; `check` returns the faults of a string.
 
-    `pattern_size` is the number of characters that Kubernetes assumes for the format's pattern in the cost.
+    `pattern_size` is the number of characters that Kubernetes assumes for the format's pattern when it computes costs.
     """
 
     cel_type: ClassVar[Type] = Type("kubernetes.NamedFormat")
@@ -226,7 +226,7 @@ FORMAT: Final = (
         (
             Overload(
                 "format_validate", (_FORMAT, STRING), optional_of(list_of(STRING)), _validate, member=True,
-                # For a string of n characters ceil((n + 1) / 10) units are charged, times at most the longest pattern.
+                # A string of n characters costs ceil((n + 1) / 10) units, times those of the longest pattern at most.
                 cost=Cost(276, ((1, 27.6),)), measure=_cost,
             ),
         ),

@@ -51,7 +51,8 @@ READY: Final = MetricSpec(
 DECIDER_STUCK: Final = MetricSpec(
     "koord_policy_decider_stuck", _G, "1 while a decision exceeds --decision-timeout")
 NODES: Final = MetricSpec("koord_policy_nodes", _G, "Nodes in the cluster's state")
-PINNED_PODS: Final = MetricSpec("koord_policy_pinned_pods", _G, "Pods between their two calls")
+PINNED_PODS: Final = MetricSpec(
+    "koord_policy_pinned_pods", _G, "Pods whose generation is pinned from filter to prioritize")
 ASSUMED_PODS: Final = MetricSpec(
     "koord_policy_assumed_pods", _G, "Pods whose placement is assumed and not seen yet")
 ASSUMED_PODS_DROPPED: Final = MetricSpec(
@@ -98,8 +99,8 @@ AUDIT_DECISIONS: Final = MetricSpec(
     "koord_policy_audit_decisions_total", _C, "Answers that a plugin with enforcement Warn or Audit would have changed "
     "(differs) or not (same)", ("plugin", "enforcement", "verb", "result"))
 SHADOW_DECISIONS: Final = MetricSpec(
-    "koord_policy_shadow_decisions_total", _C, "Answers that the shadow would have given alike (same) or not "
-    "(differs), error, skipped", ("verb", "result"))
+    "koord_policy_shadow_decisions_total", _C, "Comparisons of answers with those of the shadow: same, "
+    "differs, error (the shadow failed), skipped", ("verb", "result"))
 SHADOW_SECONDS: Final = MetricSpec(
     "koord_policy_shadow_seconds_total", _C, "Time of the deciding thread that the shadow used")
 SHADOW_READY: Final = MetricSpec("koord_policy_shadow_ready", _G, "1 while the shadow is valid")
@@ -213,7 +214,8 @@ FEASIBLE_NODES: Final = MetricSpec(
 LOST_PODS: Final = MetricSpec(
     "koord_policy_lost_pods_total", _C, "Pods that were in no queue for a minute, and were queued again")
 CORRECTED_BINDINGS: Final = MetricSpec(
-    "koord_policy_corrected_bindings_total", _C, "Pods that were not where they had been bound to")
+    "koord_policy_corrected_bindings_total", _C,
+    "Pods that the API server did not show on the node that they were bound to")
 OLDEST_UNSCHEDULED: Final = MetricSpec(
     "koord_policy_oldest_unscheduled_pod_seconds", _G, "Age of the oldest pod in the queue, gated ones aside; 0 for "
     "none")
