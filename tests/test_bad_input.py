@@ -319,7 +319,7 @@ def test_a_metric_that_cannot_be_read_is_no_idle_node(run: Run, cpu: str, told: 
 
 @pytest.mark.parametrize(("score", "told"), [
     ("101", "`a` is 101, outside 0..100"), ("-1", "`a` is -1, outside 0..100"),
-    ("0.0 / 0.0", "the score is nan, not a number that counts"),
+    ("0.0 / 0.0", "the score is nan, not a number between -2^63 and 2^63"),
 ])
 def test_a_score_that_is_none_counts_0_and_is_told_and_the_other_plugins_decide(run: Run, score: str, told: str):
     sound = policy("sound", "\"node.metadata.name == 'b' ? 9 : 1\"", point="score")

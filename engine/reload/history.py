@@ -73,12 +73,12 @@ class History:
                                  for record in self.generations)
 
     def find(self, generation: str = "") -> GenerationRecord:
-        """Return a generation by its number or the beginning of a hash; for an empty string, the one before.
+        """Return a generation by its number or the beginning of a hash; for an empty string, the previous one.
 
-        The one before is the newest with another digest that did not fail; if the active one was restored, the one
-        before the original. Raises `PolicyError` if there is none.
+        The previous one is the newest before the active one with another digest that did not fail; if the active one
+        restored an earlier generation, the newest before that. Raises `PolicyError` if there is none.
         """
-        generations = self.generations  # once, since another thread may add one
+        generations = self.generations  # read once, since another thread may add one
         if not generations:
             raise _refusal("no generation was activated yet")
         *earlier, current = generations
@@ -95,7 +95,7 @@ class History:
         found = by_number or by_hash
         if not found:
             records = ", ".join(f"{record.generation} ({record.digest})" for record in generations)
-            raise _refusal(f"no generation `{generation[:80]}` is kept", f"kept are {records}")
+            raise _refusal(f"no generation `{generation[:80]}` is in the history", f"it has {records}")
         if len({record.digest for record in found}) > 1:
             which = ", ".join(str(record.generation) for record in found)
             raise _refusal(f"`{generation[:80]}` may be any of the generations {which}", "name one by its number")

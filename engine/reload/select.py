@@ -20,7 +20,7 @@ from .status import EMPTIED
 T = TypeVar("T")
 
 Groups: TypeAlias = Callable[[Sequence[Source]], Iterable[Collection[str]]]
-"""Returns the names of files that must change together, as one references the other."""
+"""Returns the names of files that must change together, as they reference each other."""
 
 HoldsPolicies: TypeAlias = Callable[[Source], bool]
 
@@ -47,7 +47,7 @@ class ChangeSet:
     problems: tuple[Problem, ...] = ()
     """Their problems that are known before a build."""
     parts: tuple[ChangeSet, ...] = ()
-    """The changes of each file, where there are several and the file is the unit."""
+    """The changes per file, if there are several files and the reload unit is the file."""
 
     @classmethod
     def of(cls, parts: Sequence[ChangeSet]) -> ChangeSet:
@@ -63,7 +63,7 @@ class ChangeSet:
     def split(self, at_fault: AbstractSet[str], active: Files) -> tuple[ChangeSet, ChangeSet] | None:
         """Return the changes of the files at fault and those of the others; None if these must not be active alone.
 
-        They may if no file at fault has an active version: that would decide beside them, as nobody published it.
+        Beside them an active version of a file at fault would decide: a combination that nobody published.
         """
         wrong = [part for part in self.parts if not at_fault.isdisjoint(part.files)]
         rest = [part for part in self.parts if part not in wrong]
@@ -137,7 +137,7 @@ def _together(
     files: Files, pending: list[ChangeSet], refused: list[RejectedChanges], build: Callable[[Files], T],
     rules: SelectionRules,
 ) -> tuple[list[ChangeSet], T | None]:
-    """Build all changes at once, since they may need each other, then without those with errors of their own.
+    """Build all changes at once, since they may need each other, then without the changes that contain errors.
 
     Returns the remaining changes with the set that was built, or without a set if errors name none or all of them.
     """
@@ -154,7 +154,7 @@ def _together(
             at_fault = _at_fault(pending, error.problems)
             if not at_fault or len(at_fault) == len(pending):
                 return pending, None
-            refused += [RejectedChanges(each, _own(error.problems, each)) for each in at_fault]
+            refused += [RejectedChanges(each, _problems_in(each, error.problems)) for each in at_fault]
             pending = [each for each in pending if each not in at_fault]
         else:
             empty = [RejectedChanges(each, why) for each in pending if (why := _emptied_by(each, refused, rules))]
@@ -193,7 +193,7 @@ def _one_by_one(
             split = _split(files, [each], errors[each], refused)
             if split is not None:
                 pending[pending.index(each)], progress = split[0], True
-    # No change was accepted in the last round, so its errors are those together with all accepted changes.
+    # No change was accepted in the last round, so its errors are those of each change with all accepted ones.
     refused += [RejectedChanges(each, errors[each]) for each in pending]
     return accepted, built
 
@@ -201,10 +201,12 @@ def _one_by_one(
 def _split(
     files: Files, pending: Sequence[ChangeSet], problems: Sequence[Problem], refused: list[RejectedChanges],
 ) -> list[ChangeSet] | None:
-    """Take the files at fault off the changes that may do without them, and refuse those; None if there are none."""
+    """Split the files at fault off the changes that may be active without them, and refuse these files; None if no
+    change can be split.
+    """
     named = _named(problems)
     parts = {each: split for each in pending if (split := each.split(named, files)) is not None}
-    refused += [RejectedChanges(wrong, _own(problems, wrong)) for wrong, _ in parts.values()]
+    refused += [RejectedChanges(wrong, _problems_in(wrong, problems)) for wrong, _ in parts.values()]
     return [parts[each][1] if each in parts else each for each in pending] if parts else None
 
 
@@ -283,12 +285,12 @@ def _changed_files(sources: Iterable[SourceState]) -> dict[str, _ChangedFile]:
 
 def _next_versions(accepted: Iterable[ChangeSet]) -> dict[str, Version]:
     accepted = tuple(accepted)
-    taken = frozenset(name for each in accepted for name in each.files)
+    names = frozenset(name for each in accepted for name in each.files)
     versions = {}
     for source in dict.fromkeys(source for each in accepted for source in each.sources):
         assert source.desired is not None
         versions[source.path] = source.desired if source.unit is ReloadUnit.SOURCE else mixed_version(
-            source.reader, source.active or EMPTY, source.desired, taken)
+            source.reader, source.active or EMPTY, source.desired, names)
     return versions
 
 
@@ -310,7 +312,7 @@ def _named(problems: Iterable[Problem]) -> frozenset[str]:
                      if problem.span is not None and problem.severity is Severity.ERROR)
 
 
-def _own(problems: Iterable[Problem], changes: ChangeSet) -> tuple[Problem, ...]:
+def _problems_in(changes: ChangeSet, problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(each for each in problems if each.span is not None and each.span.root().name in changes.files)
 
 

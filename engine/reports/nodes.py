@@ -115,15 +115,15 @@ def _map(layout: _Layout, resources: Sequence[ResourceColumn], moment: int, titl
     parts = []
     for column, (resource, left) in enumerate(zip(resources, layout.lefts, strict=True)):
         shades: dict[str, list[str]] = {}
-        used = has = 0
+        used = available = 0
         for block, top in zip(layout.blocks, layout.tops, strict=True):
             for number, node in enumerate(block.nodes):
                 amount, capacity = node.used[moment][column], node.kind.capacity[column]
-                used, has = used + amount, has + capacity
+                used, available = used + amount, available + capacity
                 x = left + number % layout.columns * layout.step
                 y = top + number // layout.columns * layout.step
                 shades.setdefault(_shade(amount, capacity), []).append(f"M{x} {y}h{side}v{side}h-{side}z")
-        share = f"{100 * used / has:.1f} %" if has else "none"
+        share = f"{100 * used / available:.1f} %" if available else "none"
         parts.append(f'<text class="head" x="{left}" y="14">{escape(resource.name)}: {share}</text>')
         parts += [f'<path class="{shade}" d="{"".join(cells)}"/>' for shade, cells in sorted(shades.items())]
     for block, top in zip(layout.blocks, layout.tops, strict=True):

@@ -34,7 +34,7 @@ class BoundColumn(Protocol):
 
 
 class BoundPlan:
-    """A generated function of which all arguments are known, but for the numeric columns.
+    """A generated function whose arguments are all bound, except for the numeric columns.
 
     It references no frame, and is valid in all frames with the same CONSTANT and DECISION values.
     """
@@ -45,7 +45,7 @@ class BoundPlan:
         self, fused: Fused, kind: str, given: list[Any], inputs: Sequence[tuple[int, BoundColumn]], *,
         doubles: bool,
     ) -> None:
-        """`inputs` are the columns with their places in `given`, where the values go, then their lowest and highest."""
+        """`inputs` are the columns, each with the index in `given` of its values; their minimum and maximum follow."""
         self._fused = fused
         self._kind = kind
         self._given = given

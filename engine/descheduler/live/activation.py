@@ -1,7 +1,7 @@
 """The active profiles of a live descheduler: made of the active policies and the active configuration together.
 
-A plugin whose document and arguments are the same goes on with its state. If what was vetted cannot be made after all,
-the profiles before stay active, and the fault is reported until the next change.
+A plugin whose document and arguments did not change keeps its state. If vetted profiles cannot be made after all, the
+previous ones stay active, and the fault is reported until the next change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..profile import DeschedulerProfile, RunningPlugin, build_profiles
 _LOG: Final = logging.getLogger(__name__)
 
 OWN_READS: Final = (Read("PodDisruptionBudget", refines=True),)
-"""The kinds that evictions read, besides those of plugins: which budgets protect a pod."""
+"""The kinds that evictions read besides those of plugins: the budgets that protect a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ProfileActivator:
         """The policies and the configuration that were tried last."""
 
     def check(self, registry: Registry, configuration: DeschedulerConfiguration) -> tuple[DeschedulerProfile, ...]:
-        """Return the profiles as they would be made; their plugins are closed already.
+        """Make the profiles as a check, and return them; their plugins are already closed.
 
         Raises:
             PolicyError: they cannot be made.
@@ -81,10 +81,10 @@ class ProfileActivator:
             instances.close()
 
     def activate(self, active: ActiveProfiles | None) -> ActiveProfiles:
-        """Return the profiles of the newest policies and configuration, or those before if they are still the newest.
+        """Return the profiles of the newest policies and configuration; `active` if neither has changed.
 
         Raises:
-            PolicyError: they cannot be made, and there are none before.
+            PolicyError: they cannot be made, and there are no previous ones.
         """
         registry, configuration = self._live.registry, self._configuration()
         if active is not None and self._tried is not None and (
@@ -100,7 +100,7 @@ class ProfileActivator:
             if active is None:
                 raise
             self.fault = "; ".join(problem.message for problem in error.problems)
-            _LOG.error("the profiles before stay active, as new ones cannot be made: %s", self.fault)
+            _LOG.error("the previous profiles stay active, as new ones cannot be made: %s", self.fault)
             return active
         self.fault = ""
         return ActiveProfiles(registry, configuration, profiles)

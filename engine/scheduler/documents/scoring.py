@@ -35,11 +35,12 @@ def integers(
     if chosen.dtype == np.int64:
         return chosen, rows
     numbers = chosen.astype(np.float64)
-    good = np.isfinite(numbers) & (np.abs(numbers) < _EXACT_DOUBLES)
-    if not good.all():
-        for row, number in zip(rows[~good].tolist(), numbers[~good].tolist(), strict=True):
-            errors[row] = EvaluationError(f"the score is {number}, not a number that counts", reason="ScoreRange")
-        rows, chosen, numbers = rows[good], chosen[good], numbers[good]
+    usable = np.isfinite(numbers) & (np.abs(numbers) < _EXACT_DOUBLES)
+    if not usable.all():
+        for row, number in zip(rows[~usable].tolist(), numbers[~usable].tolist(), strict=True):
+            message = f"the score is {number}, not a number between -2^63 and 2^63"
+            errors[row] = EvaluationError(message, reason="ScoreRange")
+        rows, chosen, numbers = rows[usable], chosen[usable], numbers[usable]
     if chosen.dtype == np.object_:  # ints and doubles mixed: an int must not lose digits
         return np.array([int(each) for each in chosen.tolist()], np.int64), rows
     return np.trunc(numbers).astype(np.int64), rows

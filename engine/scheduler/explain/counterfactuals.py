@@ -45,7 +45,7 @@ _STEP: Final = 0.25
 class Counterfactual:
     """Verified changes that together let a node take a pod; `pod` and `snapshot` are the changed ones.
 
-    `node` is the node that was tried; a counterfactual without changes of it (`of_pod`) may help on others too.
+    `node` is the node that was tried; a counterfactual that changes only the pod (`of_pod`) may work on others, too.
     """
 
     node: str
@@ -65,7 +65,7 @@ class Counterfactual:
 
 
 @dataclass(order=True, slots=True)
-class _Try:
+class _Trial:
     cost: float
     number: int
     edits: tuple[Edit, ...] = field(compare=False)
@@ -80,13 +80,13 @@ def counterfactuals(
     """Return the changes that would let a node take a pod that it refuses, smallest first; empty if none is found.
 
     Without `node` only the pod is changed, until any node takes it. Counterfactuals that contain all changes of another
-    one are dropped. Nothing is changed. If the deadline passes, those found before it are returned.
+    one are dropped. The cluster is not changed. If the deadline passes, those found before it are returned.
     """
     row = snapshot.index[node] if node else None
     found: list[Counterfactual] = []
     numbers = itertools.count()
     seen: set[frozenset[str]] = {frozenset()}
-    queue = [_Try(0.0, next(numbers), (), pod, snapshot, _ask(profile, pod, snapshot, row))]
+    queue = [_Trial(0.0, next(numbers), (), pod, snapshot, _filter(profile, pod, snapshot, row))]
     deadline = Deadline.current() or Deadline()
     # Results computed after the deadline may be wrong, so they are ignored.
     while queue and len(found) < most and not deadline.passed:
@@ -108,8 +108,8 @@ def counterfactuals(
                 changed, view = edit.apply(tried.pod, tried.snapshot, node)
             except ValueError:
                 continue
-            verdict = _ask(profile, changed, view, row)
-            heapq.heappush(queue, _Try(
+            verdict = _filter(profile, changed, view, row)
+            heapq.heappush(queue, _Trial(
                 tried.cost + edit.size + _STEP, next(numbers), (*tried.edits, edit), changed, view, verdict,
             ))
     return tuple(found)
@@ -121,11 +121,11 @@ def passing(profile: Profile, counterfactual: Counterfactual, snapshot: Snapshot
     return tuple(verdict.names[int(row)] for row in verdict.passed)
 
 
-def _ask(profile: Profile, pod: PodInfo, snapshot: Snapshot, row: int | None) -> Verdict:
+def _filter(profile: Profile, pod: PodInfo, snapshot: Snapshot, row: int | None) -> Verdict:
     return filter_nodes(profile, pod, snapshot, among=None if row is None else np.array([row], np.intp))
 
 
-def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
+def _edits(profile: Profile, tried: _Trial, row: int | None) -> Iterator[Edit]:
     """Yield the changes that the first refusing plugin proposes."""
     verdict = tried.verdict
     if verdict.refusal is not None:
@@ -152,7 +152,7 @@ def _named(profile: Profile, name: str) -> Active | None:
     return next((each for each in (*profile.filters, *profile.pre_filters) if each.name == name), None)
 
 
-def _proposed_changes(active: Active, point: Point, rule: str, tried: _Try, row: int | None) -> Iterator[Edit]:
+def _proposed_changes(active: Active, point: Point, rule: str, tried: _Trial, row: int | None) -> Iterator[Edit]:
     plugin: Any = getattr(active.instance, "plugin", active.instance)
     if isinstance(plugin, DocumentScheduler):
         at = row if point is Point.FILTER else None
@@ -169,7 +169,7 @@ def _proposed_changes(active: Active, point: Point, rule: str, tried: _Try, row:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A document's rule at a point that refuses; `row` is the node's, None where it refuses the pod as a whole."""
+    """A rule of a document that refuses at a point; `row` is the node's, None if it refuses the pod as a whole."""
 
     plugin: DocumentScheduler
     point: Point
@@ -192,8 +192,8 @@ def document_edits(failing: Failing, pod: PodInfo, snapshot: Snapshot) -> Iterat
     row = failing.row
     bindings = failing.plugin.inputs(CycleState(), pod, snapshot, rule.program, row)
     seen: set[tuple[int, bool]] = set()
-    for way in alternatives(rule.program.checked, bindings):
-        for clause in way:
+    for alternative in alternatives(rule.program.checked, bindings):
+        for clause in alternative:
             key = id(clause.node), clause.expected
             if key in seen:
                 continue

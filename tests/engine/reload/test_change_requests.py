@@ -15,7 +15,7 @@ def test_rolling_back_to_what_is_not_kept_changes_nothing(tmp_path: Path, live: 
     reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
     asked = reloader.restore("77")
     serve(reloader, time)
-    with pytest.raises(PolicyError, match="no generation `77` is kept"):
+    with pytest.raises(PolicyError, match="no generation `77` is in the history"):
         asked.result()
     assert (live.registry.generation, reloader.status().healthy) == (1, True)
 

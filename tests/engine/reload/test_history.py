@@ -61,5 +61,5 @@ def test_a_generation_is_named_by_its_number_or_the_beginning_of_a_hash() -> Non
     assert made.find("aaaaaac").generation == 2
     assert made.find(record(1, "aaaaaabbb").versions["p"].digest[:8]).generation == 1
     assert refused(made, "aaaaaa") == "`aaaaaa` may be any of the generations 1, 2"
-    assert refused(made, "aaa") == "no generation `aaa` is kept"
+    assert refused(made, "aaa") == "no generation `aaa` is in the history"
     assert refused(made, "3") == "generation 3 is active"

@@ -56,8 +56,8 @@ def comprehension(writer: FunctionWriter, node: ast.Comprehension) -> py.expr:
             loop_over = tree.call_method(loop_over, "items")
             kinds.append((second, declared.parameters[1]))
     elif declared.name == "dyn" and second is None:
-        other = tree.compare(py.Attribute(tree.name(items), "__class__", py.Load()), py.IsNot, tree.name("list"))
-        writer.block.append(py.If(other, [tree.assign(items, tree.call("items", tree.name(items)))], []))
+        is_no_list = tree.compare(py.Attribute(tree.name(items), "__class__", py.Load()), py.IsNot, tree.name("list"))
+        writer.block.append(py.If(is_no_list, [tree.assign(items, tree.call("items", tree.name(items)))], []))
         kinds.append((first, Type("dyn")))
     else:
         raise RefusedError
@@ -98,8 +98,9 @@ def _check_variable(writer: FunctionWriter, local: str, kind: Type) -> None:
     is_object = kind.name in writer.checked.environment.types
     if is_object or kind.name in CLASSES:
         expected = "dict" if is_object else CLASSES[kind.name]
-        wrong = tree.compare(py.Attribute(tree.name(local), "__class__", py.Load()), py.IsNot, tree.name(expected))
-        writer.block.append(py.If(wrong, [py.Expr(tree.GIVE_UP)], []))
+        actual = py.Attribute(tree.name(local), "__class__", py.Load())
+        has_other_class = tree.compare(actual, py.IsNot, tree.name(expected))
+        writer.block.append(py.If(has_other_class, [py.Expr(tree.GIVE_UP)], []))
     else:
         value = checked_read(writer, tree.name(local), kind, is_object=False)
         writer.block.append(tree.assign(local, value))

@@ -41,7 +41,7 @@ class StepBuilder(ABC):
 
     @contextmanager
     def inner_scope(self) -> Iterator[None]:
-        """Forget the variables that are declared inside of the context at its end."""
+        """At the end of the context, forget the variables that were declared in it."""
         outer = dict(self.scope)
         yield
         self.scope = outer

@@ -257,7 +257,8 @@ def test_scores_that_are_no_numbers_or_out_of_range_are_errors_and_give_nothing(
     scores = plugin(spec).score(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(3))
     assert scores.values.tolist() == [0, 0, 0]
     assert told(scores.errors) == {"s": {
-        0: "the score is nan, not a number that counts", 1: "the score is inf, not a number that counts",
+        0: "the score is nan, not a number between -2^63 and 2^63",
+        1: "the score is inf, not a number between -2^63 and 2^63",
         2: "`s` is 101, outside 0..100",
     }}
 
