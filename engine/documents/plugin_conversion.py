@@ -88,7 +88,7 @@ def _match(fields: DocumentFields | None) -> Match:
 
 
 def params(fields: DocumentFields) -> tuple[Mapping[str, Any], Any]:
-    """Return params and their schema: None if there is none, the names of the params if it is faulty."""
+    """Return params and their schema: None if there is none, one of the params' names alone if it is faulty."""
     node, declared = fields.node.fields.get("params"), fields.node.fields.get("paramsSchema")
     _check_range(fields, node)
     params: dict[str, Any] = to_plain(node) if node is not None else {}
@@ -104,7 +104,7 @@ def params(fields: DocumentFields) -> tuple[Mapping[str, Any], Any]:
     if isinstance(rules, Mapping):
         defaults, faulty = _defaults(fields, declared, schema, steps)
         whole = dict(rules)
-        if faulty:  # they are not missing
+        if faulty:  # a param with a faulty default is not missing
             whole["required"] = [name for name in rules.get("required", ()) if name not in faulty]
         if "paramsFrom" in fields.node.fields:
             # Rules about all params together are checked when those of other documents are merged, in compilation.
@@ -117,7 +117,7 @@ def params(fields: DocumentFields) -> tuple[Mapping[str, Any], Any]:
 def _check_range(fields: DocumentFields, node: YamlNode | None) -> None:
     for below in node.walk() if node is not None else ():
         if isinstance(below.scalar, int) and below.scalar > _INT64_MAX:
-            message = f"`{below.text}` is more than an expression can count to"
+            message = f"`{below.text}` is larger than the largest integer of expressions"
             fields.problem(message, below.span, f"at most {_INT64_MAX}")
 
 
@@ -167,7 +167,7 @@ def check(item: DocumentFields) -> Check:
 
 
 def criterion(item: DocumentFields) -> Criterion:
-    """Return a criterion of the choice of pods."""
+    """Return a criterion by which pods are chosen."""
     return Criterion(
         item.text("name"), item.required("expression"), item.text("message"), item.expression("messageExpression"),
         item.node.fields["name"].span,

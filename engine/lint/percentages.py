@@ -28,7 +28,7 @@ _PROFILES: Final = "profiles"
 class _Percentages:
     """The percentages of a plugin's arguments: paths of fields, of which `*` is any name or index.
 
-    `upper` are levels of which 1 % has hardly any use; of `lower` ones 1 % may be meant.
+    `upper` are levels for which 1 % is hardly useful; for `lower` ones 1 % may be intended.
     """
 
     upper: tuple[str, ...] = ()
@@ -74,8 +74,8 @@ def fractions_for_percent(whole: Whole) -> Iterator[Violation]:
             yield from _of_document(subject)
     for node in whole.configurations:
         yield from _of_plugins(node)
-        for key, held in slo.values(node):
-            yield from _of_settings(key, held)
+        for key, settings in slo.values(node):
+            yield from _of_settings(key, settings)
 
 
 # -- documents -----------------------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ def _of_document(subject: LintSubject) -> Iterator[Violation]:
         for name, percent in _levels(subject, placed):
             if name not in reported:
                 reported.add(name)
-                own = name in subject.spec.params
+                is_own = name in subject.spec.params
                 yield _violation(
-                    f"the param `{name}`", percent, subject.place("spec", "params", name) if own else placed.span(),
+                    f"the param `{name}`", percent, subject.place("spec", "params", name) if is_own else placed.span(),
                 )
         if placed.role == "setting" and str(placed.item) in _SETTINGS:
             constant = subject.as_written.of(placed.checked).constant(placed.checked.root)
@@ -98,7 +98,7 @@ def _of_document(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _levels(subject: LintSubject, placed: Placed) -> Iterator[tuple[str, Fraction]]:
-    """Yield the params that are levels of usage of at most 1 %, which are a fraction of 1 as they are written."""
+    """Yield the params that are levels of usage of at most 1 %: as they are written, fractions of 1."""
     analysis = subject.as_written.of(placed.checked)
     if placed.role in _LEVELS:
         found = [(mark.checked, mark.node, mark.percent) for mark in watermarks(analysis) if mark.percent == 1]
@@ -132,10 +132,10 @@ def _of_plugins(node: YamlNode) -> Iterator[Violation]:
 
 def _of_args(plugin: str, args: YamlNode) -> Iterator[Violation]:
     fields = _ARGS.get(plugin, _Percentages())
-    upper = list(_all_below(args, fields.upper))
-    lower = list(_all_below(args, fields.lower))
+    upper = list(_nodes_at(args, fields.upper))
+    lower = list(_nodes_at(args, fields.lower))
     found = [(path, node, value) for path, node in (*upper, *lower) if (value := _number(node.scalar)) is not None]
-    deviation = _all_below(args, (_DEVIATION, f"nodePools.*.{_DEVIATION}"))
+    deviation = _nodes_at(args, (_DEVIATION, f"nodePools.*.{_DEVIATION}"))
     deviates = {path.removesuffix(_DEVIATION) for path, node in deviation if node.scalar is True}
     are_fractions = any(0 < value < 1 for _, _, value in found)
     highest = {path for path, _ in upper}
@@ -149,15 +149,15 @@ def _of_args(plugin: str, args: YamlNode) -> Iterator[Violation]:
 
 def _of_shape(plugin: str, args: YamlNode) -> Iterator[Violation]:
     """Find a shape of scores by utilization that ends at 1."""
-    points = list(_all_below(args, (f"{_SHAPE}.*.utilization",)))
+    points = list(_nodes_at(args, (f"{_SHAPE}.*.utilization",)))
     values = [_number(node.scalar) for _, node in points]
     if len(points) > 1 and values[-1] == 1 and all(each is not None and 0 <= each <= 1 for each in values):
         path, node = points[-1]
         yield _violation(f"`{path}` of `{plugin}`", Fraction(1), node.place)
 
 
-def _of_settings(key: str, held: YamlNode) -> Iterator[Violation]:
-    pending = [held]
+def _of_settings(key: str, settings: YamlNode) -> Iterator[Violation]:
+    pending = [settings]
     while pending:
         node = pending.pop()
         pending.extend(node.items)
@@ -167,7 +167,7 @@ def _of_settings(key: str, held: YamlNode) -> Iterator[Violation]:
                 yield _violation(f"`{name}` of `{key}`", Fraction(1), value.place)
 
 
-def _all_below(node: YamlNode, paths: Iterable[str]) -> Iterator[tuple[str, YamlNode]]:
+def _nodes_at(node: YamlNode, paths: Iterable[str]) -> Iterator[tuple[str, YamlNode]]:
     """Yield the nodes at paths, each with its own path."""
     for path in paths:
         found = [("", node)]

@@ -1,4 +1,4 @@
-"""The built-in defaults of NodeSLOs and of colocation (Koordinator's sloconfig), and the values of what is off.
+"""The built-in defaults of NodeSLOs and of colocation (Koordinator's sloconfig), and the values of disabled features.
 
 Each function returns an object of its own, which the caller may change.
 """

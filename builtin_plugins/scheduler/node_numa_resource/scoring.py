@@ -38,7 +38,7 @@ class NumaScorer:
         self._allocator = allocator
         self._admission = admission
         self._scores: dict[frozenset[Path], DerivedOfBase[TrialOutcomes]] = {}
-        self._whole = Derived(OUTCOME_PATHS, np.int64, vectorized=True)
+        self._score_column = Derived(OUTCOME_PATHS, np.int64, vectorized=True)
 
     def score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, request: NumaRequest,
@@ -46,17 +46,18 @@ class NumaScorer:
         """Prefer nodes, or the NUMA nodes that the pod would get there, by how much of them is allocated."""
         topologies = self._cache.topologies(snapshot)
         values = self._node_scores(request, snapshot, rows)
-        special = rows if request.bind or request.numa_policy else topologies.present
-        if len(special):
-            policy, bind, valid, _, _, node_ratio = topologies.numbers[special].T
+        numa_rows = rows if request.bind or request.numa_policy else topologies.present
+        if len(numa_rows):
+            policy, bind, valid, _, _, node_ratio = topologies.numbers[numa_rows].T
             binding = request.binding(bind)
-            # 0 where CPUs would be bound, but are unknown or requested in parts, and where the ratio is malformed.
-            nothing = (binding & (valid == 0)) | np.isnan(node_ratio)
+            # 0 where CPUs would be bound, but the topology is invalid or parts of CPUs are requested, and where the
+            # ratio is malformed.
+            unscorable = (binding & (valid == 0)) | np.isnan(node_ratio)
             if not request.bind and request.milli_cpu % 1000:
-                nothing |= binding
+                unscorable |= binding
             by_zone = np.zeros(snapshot.size, np.bool_)
-            by_zone[special] = ~nothing & ((policy != 0) | bool(request.numa_policy))
-            if special is not rows:
+            by_zone[numa_rows] = ~unscorable & ((policy != 0) | bool(request.numa_policy))
+            if numa_rows is not rows:
                 scored = np.zeros(snapshot.size, np.bool_)
                 scored[rows] = True
                 by_zone &= scored
@@ -65,12 +66,12 @@ class NumaScorer:
                     values, snapshot, by_zone, lambda row: self._zone_score(state, pod, snapshot, row, request),
                     self._admission.trials(self._scores, state, pod, snapshot, request),
                 )
-            values[special[nothing]] = 0
+            values[numa_rows[unscorable]] = 0
         return Scores(values)
 
     def _node_scores(self, request: NumaRequest, snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
         """Return the scores of whole nodes, in an array that the caller may change."""
-        return self._whole.of(
+        return self._score_column.of(
             snapshot, request.kind, lambda view, some: self._whole_scores(request, view, some), rows=rows,
         ).copy()
 
@@ -103,17 +104,17 @@ class NumaScorer:
             if refusal is not None:
                 return 0
         found = self._allocator.allocate(state, pod, snapshot, row, request)
-        held, topology = self._cache.held_in_cycle(state, snapshot, row), self._cache.topology(snapshot, row)
-        if not isinstance(found, PodAllocation) or held is None or topology is None:
+        allocations, topology = self._cache.held_in_cycle(state, snapshot, row), self._cache.topology(snapshot, row)
+        if not isinstance(found, PodAllocation) or allocations is None or topology is None:
             return 0
         given_back = (found.reservation,) if found.reservation else ()
-        at = snapshot.row(row)
-        capacity: Mapping[str, int] = at.allocatable
-        requested: dict[str, int] = dict(at.requested)
+        node_row = snapshot.row(row)
+        capacity: Mapping[str, int] = node_row.allocatable
+        requested: dict[str, int] = dict(node_row.requested)
         if found.zones:
-            used = held.used(given_back)
+            used = allocations.used(given_back)
             capacity = sum_of_amounts(topology.zones[node] for node in found.zones if node in topology.zones)
             requested = sum_of_amounts(used[node] for node in found.zones if node in used)
         if found.cpus:
-            requested["cpu"] = amplify(1000 * len(held.room(given_back).taken), topology.ratio)
+            requested["cpu"] = amplify(1000 * len(allocations.room(given_back).taken), topology.ratio)
         return self._scorer.score(requested, capacity, request.amplified_on(topology))

@@ -62,7 +62,7 @@ DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
 """The default of the maximum size of a body, in bytes."""
 
 DECISION_SECONDS: Final = 3.0
-"""The timeouts of calls and decisions."""
+"""The default timeout of calls and decisions."""
 STUCK_SECONDS: Final = 30.0
 """The time after a stuck decision until /healthz fails."""
 
@@ -126,7 +126,7 @@ class Server:
         # Responses for display are built beside the event loop, which moves the bytes of calls; Prometheus
         # never waits for requests of users.
         self._explainer = Daemons(2, "explain")
-        self._teller = Daemons(1, "status")
+        self._status_threads = Daemons(1, "status")
         self._started = time.time()
         """In seconds since the epoch."""
         self._binds = binds
@@ -191,7 +191,7 @@ class Server:
             await self._serve(host, port, stop, bound, ready)
         finally:
             await _ended(watching)
-            for threads in (self._explainer, self._teller):
+            for threads in (self._explainer, self._status_threads):
                 threads.shutdown(wait=False, cancel_futures=True)
             self._operations.close()
             if self._binder.busy:
@@ -242,9 +242,9 @@ class Server:
     async def _close(self, loaded: Loaded) -> None:
         """Close the loaded parts; those that do not return in time are abandoned."""
         # Not the loop's own executor, which waits for its threads without a limit.
-        beside = Decider()
+        closer = Decider()
         for what, thread, close in (
-            ("reloading", beside, loaded.stop_reloading),
+            ("reloading", closer, loaded.stop_reloading),
             ("the last decision", self._decider, partial(_close, loaded)),
         ):
             closing = asyncio.wrap_future(thread.assign("closing", self._close_seconds, close))
@@ -253,9 +253,9 @@ class Server:
                     await closing
             except TimeoutError:
                 self.abandoned = what
-                _LOG.error("%s did not end within %g s: the server ends without", what, self._close_seconds)
+                _LOG.error("%s did not end within %g s: the server ends without waiting", what, self._close_seconds)
                 return
-        beside.shutdown(wait=False)
+        closer.shutdown(wait=False)
 
     # Overdue tasks
 
@@ -281,22 +281,22 @@ class Server:
             return
         shadow = loaded.extender.shadow
         plugin = document_of(loaded.reloader.registry, stopped.text)
-        beside = plugin is None and shadow is not None
-        if beside and shadow is not None:
+        in_shadow = plugin is None and shadow is not None
+        if in_shadow and shadow is not None:
             plugin = document_of(shadow.reloader.registry, stopped.text)
         name = f"the document `{plugin.name}` ({plugin.origin})" if plugin is not None else f"`{stopped.text.name}`"
         why = f"an expression of {name} was stopped: {stopped.what} had taken {stopped.budget:g} s"
         _LOG.error("%s", why)
-        self._blame(plugin, why, shadow=beside)
+        self._blame(plugin, why, shadow=in_shadow)
 
     def _blame(self, plugin: Plugin | None, why: str, *, shadow: bool, point: str = "") -> None:
         self.metrics.overdue("" if plugin is None else plugin.name, point)
         loaded = self._loaded
         if loaded is None or plugin is None or plugin.span is None:
             return
-        beside = loaded.extender.shadow
-        if shadow and beside is not None:
-            beside.reloader.report_overdue(plugin, why)
+        policies_in_shadow = loaded.extender.shadow
+        if shadow and policies_in_shadow is not None:
+            policies_in_shadow.reloader.report_overdue(plugin, why)
         elif not shadow:
             loaded.reloader.report_overdue(plugin, why)
 
@@ -340,7 +340,7 @@ class Server:
 
         def noted(done: Future[None]) -> None:
             if not done.cancelled() and (error := done.exception()) is not None:
-                _LOG.error("taking note of `%s` failed: %s", what, error or type(error).__name__, exc_info=error)
+                _LOG.error("recording `%s` failed: %s", what, error or type(error).__name__, exc_info=error)
 
         with suppress(RuntimeError):  # the server ends and makes no more decisions
             self._decider.assign(what, self._decision_seconds, fn, *arguments).add_done_callback(noted)
@@ -421,7 +421,7 @@ class Server:
         while True:
             before, key = key, (extender.scheduler.profiles[0].generation, extender.cluster.kinds)
             if key != before:
-                lacks = frozenset(await self._made(self._teller, lacks_of, extender.scheduler))
+                lacks = frozenset(await self._made(self._status_threads, lacks_of, extender.scheduler))
                 if known is not None and lacks - known:
                     _LOG.warning("%s: add them to it, or do not rely on what these plugins say",
                                  describe(lacks - known))
@@ -618,7 +618,7 @@ class Server:
             "ready": False, "overdue": overdue.to_json(self._decider.clock())}
         late["started"] = self._started
         found = await self._made(
-            self._teller, lambda: [*json_blocks(status_of(loaded, pod, binder=self._binder) | late)])
+            self._status_threads, lambda: [*json_blocks(status_of(loaded, pod, binder=self._binder) | late)])
         return in_turns(found, JSON)
 
 

@@ -136,7 +136,7 @@ def test_a_default_holds_against_its_own_schema() -> None:
     assert [(problem.span.place[1:], problem.message) for problem in caught.value.problems if problem.span] == [
         ((10, 48), "`high` is 165"),
         ((11, 37), "`text` is the number `1`, not a string"),
-        ((12, 27), "`18446744073709551615` is more than an expression can count to"),
+        ((12, 27), "`18446744073709551615` is larger than the largest integer of expressions"),
     ]
 
 

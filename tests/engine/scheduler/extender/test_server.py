@@ -98,7 +98,7 @@ def test_what_is_known_of_a_bound_pod_may_fail_and_the_answer_is_the_same(caplog
     answer = asyncio.run(server._bind(Whole(BINDING)))
     server._decider.shutdown()
     assert (answer.status, json.loads(answer.body)) == (200, {"Error": ""})
-    assert [record.getMessage() for record in caplog.records] == ["taking note of `bind` failed: 'p'"]
+    assert [record.getMessage() for record in caplog.records] == ["recording `bind` failed: 'p'"]
 
 
 def test_a_binding_that_never_returns_keeps_neither_the_server_nor_the_process_from_ending():
