@@ -33,8 +33,8 @@ from .watermarks import slopes, suppression, watermarks
 
 _T = TypeVar("_T")
 _MOST_PAIRS: Final = 1_000_000
-_MOST_FOUND: Final = 10
-"""The maximal number of other documents that a rule names."""
+_MOST_LISTED: Final = 10
+"""The maximal number of other documents that a rule names for one."""
 
 PLACE: Final = "place"
 """Pods are placed on nodes with less usage."""
@@ -230,6 +230,15 @@ class Pairs:
             )
 
 
+def first_listed(found: Iterator[Violation]) -> Iterator[Violation]:
+    """Yield the first violations, and one that says so if there are more."""
+    yield from itertools.islice(found, _MOST_LISTED)
+    further = next(found, None)
+    if further is not None:
+        yield Violation(f"there are more than {_MOST_LISTED} findings like this: from this one on they are not listed",
+                        further.span, "they are listed once the others are mended", further.related)
+
+
 def _takes_best_effort(pods: PodMatch | None) -> bool:
     if pods is None:
         return True
@@ -362,21 +371,22 @@ def pools_at_odds(whole: Whole) -> Iterator[Violation]:
     yield from _contradictions(whole)
     drains, pairs = [each for each in utilization_levels(whole) if each.role == DRAIN], Pairs()
     for number, second in enumerate(drains):
-        found = 0
-        for first in pairs.of(second.span, itertools.islice(drains, number)):
-            one, other = first.nodes, second.nodes
-            if first.resource != second.resource or first.percent == second.percent or first.span == second.span:
-                continue
-            if first.who == second.who and first.nodes == second.nodes:
-                continue
-            if found < _MOST_FOUND and (_within(one, other) or _within(other, one)) and pods_meet(
-                    first.pods, second.pods):
-                found += 1
-                yield Violation(
-                    f"a node of both pools is drained from {first} {first.resource} by {first.who}, and from {second}"
-                    f" by {second.who}", second.span, "let the pools exclude each other", (first.span,),
-                )
+        yield from first_listed(_overlaps(second, pairs.of(second.span, itertools.islice(drains, number))))
     yield from pairs.reported()
+
+
+def _overlaps(second: UtilizationLevel, others: Iterable[UtilizationLevel]) -> Iterator[Violation]:
+    for first in others:
+        one, other = first.nodes, second.nodes
+        if first.resource != second.resource or first.percent == second.percent or first.span == second.span:
+            continue
+        if first.who == second.who and first.nodes == second.nodes:
+            continue
+        if (_within(one, other) or _within(other, one)) and pods_meet(first.pods, second.pods):
+            yield Violation(
+                f"a node of both pools is drained from {first} {first.resource} by {first.who}, and from {second}"
+                f" by {second.who}", second.span, "let the pools exclude each other", (first.span,),
+            )
 
 
 def _contradictions(whole: Whole) -> Iterator[Violation]:
@@ -484,9 +494,10 @@ def two_writers(whole: Whole) -> Iterator[Violation]:
         writer for each in whole.of(CompiledQoS) if each.spec.enforcement is Enforcement.ENFORCE
         for writer in document_writers(cast("CompiledQoS", each.compiled))
     ]
-    for first, second, file in itertools.islice(conflicts(writers), _MOST_FOUND):
-        related = (first.span,) if first.span is not None else ()
-        yield Violation(f"{second} may write `{file}`, which {first} writes too", second.span, ADVICE, related)
+    yield from first_listed(
+        Violation(f"{second} may write `{file}`, which {first} writes too", second.span, ADVICE,
+                  (first.span,) if first.span is not None else ())
+        for first, second, file in conflicts(writers))
 
 
 def unknown_plugins(whole: Whole) -> Iterator[Violation]:

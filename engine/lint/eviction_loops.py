@@ -7,10 +7,9 @@ one, and filters admit nodes below or above others. A loop needs nodes in both i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
 
 from koordpolicy.engine.compile import CompiledDescheduler, CompiledScheduler
 from koordpolicy.engine.documents import DeschedulerType, NodeMatch, PodMatch
@@ -18,11 +17,9 @@ from koordpolicy.engine.documents.overlaps import are_apart, nodes_meet, pods_me
 from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.source import Span
 
-from .across import DRAIN, PLACE, Pairs, score_directions, utilization_levels
+from .across import DRAIN, PLACE, Pairs, first_listed, score_directions, utilization_levels
 from .subject import LintSubject, Violation, Whole, span_of
 from .watermarks import Leaf, watermarks
-
-_MOST_FOUND: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +46,24 @@ def eviction_loops(whole: Whole) -> Iterator[Violation]:
     for subject in whole.of(CompiledScheduler):
         if subject.spec.enforcement is not Enforcement.ENFORCE:
             continue
-        liked, match, found = score_directions(subject), subject.spec.match, 0
-        for clears in pairs.of(subject.document.span, cleared if liked else ()):
-            slope, span = liked.get(clears.leaf, (0, subject.document.span))
-            prefers = slope < 0 if clears.below else slope > 0
-            if not prefers or found == _MOST_FOUND or not clears.meets(match.pods, match.nodes):
-                continue
-            low, high, limits = _feasible(clears, subject, admitted)
-            if low < high:
-                found += 1
-                yield _violation(subject, clears, span, limits)
+        liked = score_directions(subject)
+        others = pairs.of(subject.document.span, cleared if liked else ())
+        yield from first_listed(_loops(subject, liked, others, admitted))
     yield from pairs.reported()
+
+
+def _loops(
+    subject: LintSubject, liked: Mapping[Leaf, tuple[int, Span]], cleared: Iterable[_Bound], admitted: Iterable[_Bound],
+) -> Iterator[Violation]:
+    match = subject.spec.match
+    for clears in cleared:
+        slope, span = liked.get(clears.leaf, (0, subject.document.span))
+        prefers = slope < 0 if clears.below else slope > 0
+        if not prefers or not clears.meets(match.pods, match.nodes):
+            continue
+        low, high, limits = _feasible(clears, subject, admitted)
+        if low < high:
+            yield _violation(subject, clears, span, limits)
 
 
 def _feasible(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -95,3 +96,28 @@ def test_a_rule_that_compares_pairs_says_from_where_on_it_did_not() -> None:
     assert [each.found.message for each in found] == [
         "the documents have more than 1,000,000 pairs to compare here: from this one on they were not compared",
     ]
+
+
+MEETING_DRAINS = DRAINS.replace("  match: {nodes: {names: [n%]}}\n", "").replace("60", "6%")
+SYSCTL = "  actions:\n  - name: swap\n    sysctl: {name: vm.swappiness, value: '1%'}\n"
+PREFERS_FULL = "---\n" + HEAD.format(kind="SchedulerPlugin", name="pack") + (
+    "  score: [{name: s, expression: 'math.least(100, usage.cpu * 100 / allocatable.cpu)'}]\n")
+MORE = "there are more than 10 findings like this: from this one on they are not listed"
+
+
+@pytest.mark.parametrize(("rule", "most", "more", "text"), [
+    # Of 11 pools the last one meets 10 others; of 5 plugins each two write the same file.
+    ("KP031", 11, 12, lambda number: documents(number, MEETING_DRAINS, "DeschedulerPlugin")),
+    ("KP039", 5, 6, lambda number: documents(number, SYSCTL, "QoSPlugin")),
+    ("KP043", 10, 11, lambda number: documents(number, MEETING_DRAINS, "DeschedulerPlugin") + PREFERS_FULL),
+])
+def test_what_a_rule_finds_is_cut_with_a_finding_that_says_so(
+    rule: str, most: int, more: int, text: Callable[[int], str],
+) -> None:
+    def messages(number: int) -> list[str]:
+        return [each.found.message for each in findings(text(number)) if each.rule.id == rule]
+
+    all_of_them, cut = messages(most), messages(more)
+    assert MORE not in all_of_them
+    assert cut.count(MORE) == 1
+    assert len(cut) == {"KP031": len(all_of_them) + 11, "KP039": 11, "KP043": 11}[rule]
