@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from koordpolicy.engine.descheduler.proof.verdicts import Landing, Preference
 from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, decide
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict, in_fixed_words
+from koordpolicy.engine.texts import first_of
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 """The scheduler of a pod that names none (Kubernetes' default of `spec.schedulerName`)."""
@@ -52,7 +53,10 @@ class SchedulerPlacements:
         if len(tied) <= _MOST_TIED:
             landing = Landing(name, verdict.node, tuple(verdict.names[each] for each in tied), len(verdict.passed),
                               _reasons(verdict) if len(verdict.passed) == 1 else {})
-            return replace(landing, preferred_by=_preferences(verdict, row)) if landing.may_be(home) else landing
+            if not landing.may_be(home):
+                return landing
+            shown, left_out = first_of(_preferences(verdict, row), _MOST_PREFERENCES)
+            return replace(landing, preferred_by=tuple(shown), preferred_by_left_out=left_out)
         # The chance of any one node is small, so also that of `home`.
         return Landing(name, verdict.names[next(each for each in tied if each != row)], passed=len(verdict.passed))
 
@@ -79,7 +83,7 @@ def _reasons(verdict: Verdict) -> dict[str, int]:
     }
 
 
-def _preferences(verdict: Verdict, row: int) -> tuple[Preference, ...]:
+def _preferences(verdict: Verdict, row: int) -> Sequence[Preference]:
     """Return the scorers that prefer the node at a row to the best of the others, the strongest first."""
     totals = verdict.totals
     if totals is None:
@@ -93,5 +97,4 @@ def _preferences(verdict: Verdict, row: int) -> tuple[Preference, ...]:
                                 int(step.scores.values[other]))
         for step in verdict.scores if step.scores.values[row] > step.scores.values[other]
     }
-    strongest = sorted(found.values(), key=lambda each: -each.weight * (each.score - each.other_score))
-    return tuple(strongest[:_MOST_PREFERENCES])
+    return sorted(found.values(), key=lambda each: -each.weight * (each.score - each.other_score))

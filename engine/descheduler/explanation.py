@@ -19,7 +19,7 @@ from koordpolicy.engine.compile import Rule
 from koordpolicy.engine.documents import DeschedulerType
 from koordpolicy.engine.evaluation.distances import distances_to
 from koordpolicy.engine.evaluation.pod_selection import accepts_pod
-from koordpolicy.engine.explanation import Finding, Mark, heading, shortened
+from koordpolicy.engine.explanation import Finding, Mark, heading, left_out, shortened
 from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter
 from koordpolicy.engine.framework.explain import ExplainsNode
@@ -99,6 +99,8 @@ def _proof(proof: EvictionProof) -> Finding:
         if not loop.same_node:
             parts.append(_said("clears", f"{loop.node}: {shortened(loop.cleared)}"))
         parts += [_said("prefers", f"profile {loop.profile}: {each}") for each in loop.preferred_by]
+        if loop.preferred_by_left_out:
+            parts.append(left_out(loop.preferred_by_left_out, "scorer"))
     refused = proof.reasons or (loop.refused if loop is not None else {})
     parts += [_said("refuses", f"{number} node{'s' if number > 1 else ''}: {shortened(reason)}")
               for reason, number in refused.items()]

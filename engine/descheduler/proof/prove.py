@@ -321,7 +321,8 @@ def _loop(step: _Step, landing: Landing) -> EvictionLoop | None:
 def _back(pod: PodInfo, policy: str, landing: Landing) -> EvictionLoop:
     alone = landing.passed == 1
     return EvictionLoop(pod.key, pod.node_name, True, policy, profile=landing.profile,
-                        preferred_by=landing.preferred_by, refused=landing.reasons if alone else {})
+                        preferred_by=landing.preferred_by, preferred_by_left_out=landing.preferred_by_left_out,
+                        refused=landing.reasons if alone else {})
 
 
 def prove_evictions(

@@ -64,7 +64,9 @@ class Landing:
     reasons: Mapping[str, int] = field(default_factory=dict)
     """The reasons of refusals with their numbers of nodes."""
     preferred_by: tuple[Preference, ...] = ()
-    """The scorers that prefer the node which the pod leaves, if it may come back there."""
+    """The scorers that prefer the node which the pod leaves, if it may come back there; the strongest first."""
+    preferred_by_left_out: int = 0
+    """The number of the others, which are not listed."""
 
     def may_be(self, node: str) -> bool:
         """Return whether the pod would run on the node, or may, by the luck of a tie-break."""
@@ -99,6 +101,7 @@ class EvictionLoop:
     profile: str = ""
     """The scheduling profile."""
     preferred_by: tuple[Preference, ...] = ()
+    preferred_by_left_out: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     """The reasons for which the other nodes refuse the pod, if the node is the only one that takes it."""
 
@@ -109,7 +112,8 @@ class EvictionLoop:
         if self.refused:
             why = f"takes it on no other node ({counts(self.refused)})"
         elif self.preferred_by:
-            why = f"prefers it by {', '.join(map(str, self.preferred_by))}"
+            more = f" and {self.preferred_by_left_out} more" if self.preferred_by_left_out else ""
+            why = f"prefers it by {', '.join(map(str, self.preferred_by))}{more}"
         else:
             why = "places it there"
         return (f"{who} would come back to {self.node}: {self.evicted_by} evicts from it, and profile {self.profile} "
@@ -121,6 +125,7 @@ class EvictionLoop:
             "pod": self.pod, "node": self.node, "sameNode": self.same_node, "evictedBy": self.evicted_by,
             **({"cleared": self.cleared} if self.cleared else {}), "profile": self.profile,
             **({"preferredBy": [each.to_json() for each in self.preferred_by]} if self.preferred_by else {}),
+            **({"preferredByLeftOut": self.preferred_by_left_out} if self.preferred_by_left_out else {}),
             **({"refused": dict(self.refused)} if self.refused else {}),
         }
 

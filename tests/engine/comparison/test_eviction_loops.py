@@ -48,7 +48,11 @@ def test_each_group_of_issues_has_two_cases_that_name_theirs():
 
 def loop_of(name: str) -> tuple[str, dict[str, Any]]:
     """Return the message of the first pod that stays in a case, and its loop."""
-    result = run_cycles(case_of(next(path for path in CASES if path.stem == name)), 1, proof="Enforce")[0]
+    return loop_in(case_of(next(path for path in CASES if path.stem == name)))
+
+
+def loop_in(case: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    result = run_cycles(case, 1, proof="Enforce")[0]
     kept = next(each for each in result.staying if each.decision.stopped_by == "proof")
     assert kept.decision.proof is not None
     assert kept.decision.proof.loop is not None
@@ -65,6 +69,16 @@ def test_a_loop_names_what_evicts_and_the_scorer_that_brings_the_pod_back():
         "profile": "default-scheduler",
         "preferredBy": [{"plugin": "fullest-first", "weight": 50, "score": 50, "other": "b", "otherScore": 10}],
     }
+
+
+def test_a_loop_says_how_many_of_its_scorers_it_does_not_name():
+    case = case_of(next(path for path in CASES if path.stem == "g16-scheduler-packs"))
+    scorer = case["scheduler"]
+    for number, (named, left_out) in ((5, (5, None)), (7, (5, 2))):
+        case["scheduler"] = "---\n".join(scorer.replace("fullest-first", f"f{each}") for each in range(number))
+        message, loop = loop_in(case)
+        assert (len(loop["preferredBy"]), loop.get("preferredByLeftOut")) == (named, left_out)
+        assert message.endswith(" and 2 more") == (left_out == 2)
 
 
 def test_a_loop_names_the_filters_that_leave_no_other_node():

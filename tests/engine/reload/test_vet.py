@@ -90,6 +90,17 @@ def test_problems_are_those_of_compiling_in_this_process_with_the_same_places(ve
     assert [each.render() for each in theirs.value.problems] == [each.render() for each in ours.value.problems]
 
 
+def test_of_more_than_two_hundred_problems_the_next_one_says_so_at_its_place(vetter):
+    rules = "".join(f"  - {{name: r{number}, expression: allocatable.cpu <= x{number}}}\n" for number in range(202))
+    found = refusal(vetter, Source("a.yaml", GOOD.replace("NAME", "a") + rules))
+    assert len(found) == 201
+    assert "x199" in found[199][0]
+    assert found[200] == ("there are more than 200 faults: from this one on they are not listed", "a.yaml:207:49",
+                          found[199][2])
+    few = "".join(rules.splitlines(keepends=True)[:200])
+    assert len(refusal(vetter, Source("a.yaml", GOOD.replace("NAME", "a") + few))) == 200
+
+
 def test_groups_are_those_of_the_builder(vetter):
     sources = [
         file("a", text=GOOD.replace("spec:", "spec:\n  paramsFrom: [{name: p}]")), file("p", text=PARAMS), file("b"),
