@@ -15,7 +15,7 @@ import heapq
 import itertools
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from koordpolicy.engine.escaping import one_line, visible
@@ -266,6 +266,15 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
     unique = {(place(problem), problem.help): problem for problem in problems}
     return tuple(sorted(unique.values(), key=place))
+
+
+def first_problems(problems: Sequence[Problem], most: int) -> tuple[Problem, ...]:
+    """Return the first problems; if there are more, then another one says so at the place of the next of them."""
+    if len(problems) <= most:
+        return tuple(problems)
+    return (*problems[:most], replace(
+        problems[most], message=f"there are more than {most:,} problems: from this one on they are not listed",
+        help="they are listed once the others are mended"))
 
 
 def render(problems: Sequence[Problem]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.flight_recorder.fields import need_recorded
 from koordpolicy.engine.flight_recorder.figures import Eviction, PodOutcome, RecordedReplay, Span
 from koordpolicy.engine.flight_recorder.recording import FlightRecording, Overview
@@ -73,6 +74,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                         progress=done)
     for text in result.problems:
         warn(f"warning: {text}")
+    if result.problems_left_out:
+        warn(f"warning: {counted(result.problems_left_out, 'more report')} of malformed objects")
     if options.series is not None:
         _write_series(options.series, result)
     if options.output == "json":

@@ -12,6 +12,7 @@ from koordpolicy.engine.authoring.proposals import proposals
 from koordpolicy.engine.authoring.symbols import name_at, renamed
 from koordpolicy.engine.documents import Kind, YamlNode, node_of
 from koordpolicy.engine.source import Source
+from koordpolicy.engine.texts import first_of
 
 from .models.playground import Completion, CompletionView, DescriptionView, RenameView, TextRange
 from .policy_set import DRAFT, PolicySet
@@ -24,10 +25,12 @@ def complete(policies: PolicySet, text: str, offset: int) -> CompletionView:
     """Return the words that may follow at an offset (in code points) of a draft."""
     word = _WORD.search(text[max(0, offset - 100):offset])
     found = proposals(_text(text), offset, _shared(policies), policies.discovered.functions)
+    shown, left_out = first_of(found, _MOST)
     return CompletionView(
         start=offset - len(word[0] if word is not None else ""),
         items=[Completion(label=each.label, kind=each.kind, detail=each.detail, doc=each.doc)
-               for each in found[:_MOST]])
+               for each in shown],
+        left_out=left_out)
 
 
 def describe(policies: PolicySet, text: str, offset: int) -> DescriptionView:

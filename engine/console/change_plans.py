@@ -15,6 +15,7 @@ import msgspec
 from koordpolicy.engine.client.server_calls import EndpointAnswer
 from koordpolicy.engine.escaping import visible
 from koordpolicy.engine.scheduler.extender.admin import DECISIONS, MOST_DIFFERENCES
+from koordpolicy.engine.texts import first_of
 
 from .models.changes import (
     ChangeableServer,
@@ -41,16 +42,19 @@ _LONGEST_LINE: Final = 500
 _LONGEST_TEXT: Final = 1_000
 _MOST_FILES: Final = 500
 _MOST_EXAMPLES: Final = 5
+_MOST_NAMES: Final = 5
 _KINDS: Final = {"+": "added", "-": "removed", " ": "same", "@": "place"}
 
 
-class _Example(msgspec.Struct):
+class _Example(msgspec.Struct, rename="camel"):
     pod: str = ""
     verb: str = ""
     nodes: int = 0
     gained: list[str] = []
     lost: list[str] = []
     why: list[str] = []
+    gained_left_out: int = 0
+    lost_left_out: int = 0
 
 
 class _Comparison(msgspec.Struct):
@@ -194,8 +198,9 @@ def difference_of(endpoint: str, before: str, after: str, active: str,
                for name in sorted((one.keys() | other.keys()) - left_out.keys())]
     differing = _Change(changes=[each for each in changes if each.before != each.after],
                         changes_left_out=list(left_out))
+    files, files_left_out = _files(differing)
     return GenerationDifference(endpoint=_text(endpoint), before=_text(before), after=_text(after),
-                                files=_files(differing))
+                                files=files, files_left_out=files_left_out)
 
 
 def plan_of(action: str, to: str, answers: Sequence[EndpointAnswer]) -> ChangePlan:
@@ -241,12 +246,13 @@ def _planned(action: str, answer: EndpointAnswer) -> PlannedServer:
     if not answer.ok:
         unconcerned = answer.code == 404 or change.code == "no-shadow"
         state = "unconcerned" if unconcerned else "unchanged" if _runs(change, answer.error) else "refused"
+    files, files_left_out = _files(change) if state in ("changes", "refused") else ([], 0)
     return PlannedServer(
         endpoint=answer.endpoint, state=state, message="" if answer.ok else _text(_why(answer)),
         before=_text(change.active),
         after=_text(change.hash), path=_text(change.path), generation=change.restored,
         comparison=None if change.comparison is None or action == ROLLBACK else _counts(change.comparison),
-        files=_files(change) if state in ("changes", "refused") else [])
+        files=files, files_left_out=files_left_out)
 
 
 def _why(answer: EndpointAnswer) -> str:
@@ -266,8 +272,8 @@ def _confirmation(action: str, to: str, servers: Sequence[PlannedServer]) -> str
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 
-def _files(change: _Change) -> list[FileDiff]:
-    """Return the differences of the files, the first lines of them."""
+def _files(change: _Change) -> tuple[list[FileDiff], int]:
+    """Return the differences of the files, the first lines of them, and the number of files that are left out."""
     found, lines_left = [], _MOST_LINES
     for each in change.changes[:_MOST_FILES]:
         before, after = _lines(each.before), _lines(each.after)
@@ -282,9 +288,10 @@ def _files(change: _Change) -> list[FileDiff]:
                  for line in list(difflib.unified_diff(before, after, lineterm=""))[2:]]
         note = "" if lines else "it differs by the end of its last line only"
         found.append(FileDiff(file=_text(each.file), state=state, lines=lines, note=note))
-    names = [*change.changes_left_out, *(each.file for each in change.changes[_MOST_FILES:])]
+    names, left_out = first_of(
+        [*change.changes_left_out, *(each.file for each in change.changes[_MOST_FILES:])], _MOST_FILES)
     return found + [FileDiff(file=_text(name), state="replaced", lines=[], note="too long to be shown")
-                    for name in names[:_MOST_FILES]]
+                    for name in names], left_out
 
 
 def _lines(text: str | None) -> list[str]:
@@ -300,12 +307,21 @@ def _text(text: str) -> str:
 
 
 def _counts(found: _Comparison) -> ShadowCounts:
+    examples, examples_left_out = first_of(found.examples, _MOST_EXAMPLES)
     return ShadowCounts(
         decisions=found.decisions, same=found.same, differs=found.differs, error=found.error, skipped=found.skipped,
-        examples=[ShadowExample(
-            pod=_text(each.pod), verb=_text(each.verb), nodes=each.nodes, gained=[*map(_text, each.gained[:5])],
-            lost=[*map(_text, each.lost[:5])], why=[*map(_text, each.why[:5])])
-            for each in found.examples[:_MOST_EXAMPLES]])
+        examples=[_example(each) for each in examples],
+        examples_left_out=examples_left_out)
+
+
+def _example(found: _Example) -> ShadowExample:
+    gained, gained_left_out = first_of(found.gained, _MOST_NAMES)
+    lost, lost_left_out = first_of(found.lost, _MOST_NAMES)
+    why, why_left_out = first_of(found.why, _MOST_NAMES)
+    return ShadowExample(
+        pod=_text(found.pod), verb=_text(found.verb), nodes=found.nodes, gained=[*map(_text, gained)],
+        gained_left_out=gained_left_out + max(0, found.gained_left_out), lost=[*map(_text, lost)],
+        lost_left_out=lost_left_out + max(0, found.lost_left_out), why=[*map(_text, why)], why_left_out=why_left_out)
 
 
 def _read(data: dict[str, Any], kind: type[T]) -> T | None:

@@ -66,13 +66,14 @@ def evictions_view(state: ConsoleState) -> EvictionsView:
         else:
             why = shortened(decision.message)
             spared.setdefault((decision.plugin, decision.stopped_by, why), []).append(each.pod)
-    reasons = sorted(spared.items(), key=lambda item: -len(item[1]))
     shown, evicted_left_out = first_of(evicted, _MOST_EVICTIONS)
+    reasons, spared_left_out = first_of(sorted(spared.items(), key=lambda item: -len(item[1])), _MOST_REASONS)
     return EvictionsView(
         plugins=[running.name for profile in cycle.profiles for running in (*profile.deschedule, *profile.balance)],
         evicted=list(shown), evicted_left_out=evicted_left_out,
         spared=[SparedPods(plugin=plugin, stopped_by=by, reason=why, pods=len(pods), example=pods[0])
-                for (plugin, by, why), pods in reasons[:_MOST_REASONS]],
+                for (plugin, by, why), pods in reasons],
+        spared_left_out=spared_left_out,
         failure=shortened(cycle.result.error))
 
 

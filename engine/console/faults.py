@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from koordpolicy.engine.source import Problem, in_order
+from koordpolicy.engine.source import Problem, first_problems, in_order
 
 from .models.model import Fault
 from .policy_set import PolicySet
@@ -22,8 +22,8 @@ def faults_of(policies: PolicySet) -> list[Fault]:
 
 
 def faults(problems: Iterable[Problem]) -> list[Fault]:
-    """Return problems as models, by place; the first `_MOST_FAULTS`."""
-    return [fault(each) for each in in_order(dict.fromkeys(problems))[:_MOST_FAULTS]]
+    """Return problems as models, by place; of many the last one says that there are more."""
+    return [fault(each) for each in first_problems(in_order(dict.fromkeys(problems)), _MOST_FAULTS)]
 
 
 def fault(problem: Problem) -> Fault:

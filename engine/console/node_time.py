@@ -167,7 +167,7 @@ def read_agent(caller: Caller, address: str) -> NodeSource:
             why = answer.error if answer.code != 404 else "it has no audit log: start it with `--audit-log-dir`"
             return NodeSource(address, problem=visible(why))
         found = answer.data.get("Events")
-        events += found[:_PAGE] if isinstance(found, list) else []
+        events += found if isinstance(found, list) else []
         token = str(answer.data.get("NextPageToken") or "")
         if not token or not token.replace("-", "").replace("_", "").isalnum():
             break
@@ -175,7 +175,9 @@ def read_agent(caller: Caller, address: str) -> NodeSource:
     node = next((str(each.get("name")) for each in known if each.get("type") == "node" and each.get("name")), address)
     changes = [change for each in known if (change := audited_change(each, node)) is not None]
     changes.sort(key=lambda change: change.time)
-    return NodeSource(address, changes={node: changes[-_MOST_CHANGES:]})
+    newest = changes[-_MOST_CHANGES:]
+    problem = f"only its newest {len(newest):,} changes are shown" if token or len(newest) < len(changes) else ""
+    return NodeSource(address, changes={node: newest}, problem=problem)
 
 
 def node_time_view(
@@ -201,6 +203,7 @@ def node_time_view(
     usage = None if recording is None else usage_of(recording, node, low, high, _POINTS)
     shown, changes_left_out = first_of(
         changes[bisect.bisect_left(times, low) : bisect.bisect_right(times, high)], _SHOWN_CHANGES)
+    shown_problems, problems_left_out = first_of(problems, _MOST_PROBLEMS)
     allocatable = [None, None] if recording is None else [_allocatable(recording, node, name)
                                                           for name in ("cpu", "memory")]
     return NodeTimeView(
@@ -213,7 +216,7 @@ def node_time_view(
             change for change, source in changes if source == "recording"]),
         cpu_allocatable=allocatable[0], memory_allocatable=allocatable[1],
         changes=[_line(change, source) for change, source in shown], changes_left_out=changes_left_out,
-        problems=problems[:_MOST_PROBLEMS],
+        problems=list(shown_problems), problems_left_out=problems_left_out,
     )
 
 

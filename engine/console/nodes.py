@@ -14,6 +14,7 @@ from koordpolicy.engine.explanation import shortened
 from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
+from koordpolicy.engine.texts import first_of
 
 from .colours import COLOURINGS
 from .models.map import Amount, DeviceLine, Group, MapView, NodeCondition, NodeDetails, Opinion, PodLine, Taint
@@ -42,6 +43,7 @@ def cluster_map(state: ConsoleState, grouping: str = "zone") -> MapView:
             values.setdefault(key, Counter())[value] += 1
     usable = [key for key, counts in sorted(values.items())
               if 1 < len(counts) <= _MOST_GROUPS and key not in _NAMED.values()]
+    offered, groupings_left_out = first_of(usable, _MOST_GROUPINGS)
     key = _NAMED.get(grouping, grouping)
     if grouping not in (*_NAMED, _NONE) and not 0 < len(values.get(key, ())) <= _MOST_GROUPS:
         raise UnknownNameError(f"nodes cannot be grouped by `{shortened(grouping, _MOST_LABEL)}`: name a label with at "
@@ -51,7 +53,7 @@ def cluster_map(state: ConsoleState, grouping: str = "zone") -> MapView:
     order = {name: place for place, name in enumerate(sorted(counts, key=lambda each: (not each, each)))}
     return MapView(
         now=rfc3339(state.now), layout=state.layout, nodes=list(state.cluster.names), grouping=grouping,
-        groupings=["zone", "region", _NONE, *usable[:_MOST_GROUPINGS]],
+        groupings=["zone", "region", _NONE, *offered], groupings_left_out=groupings_left_out,
         groups=[Group(name=name, nodes=counts[name]) for name in order], group_of=[order[name] for name in names],
         colourings=list(COLOURINGS),
     )

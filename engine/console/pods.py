@@ -76,7 +76,8 @@ def search(state: ConsoleState, text: str) -> SearchView:
         shown += sorted(each for each in found if each[1] == kind)[: _MOST_FOUND // len(names)]
     shown.sort(key=lambda each: each[0])
     near = [] if shown or not query else _near(query, names)
-    return SearchView(found=[SearchResult(kind=kind, name=name) for _, kind, name in shown], near=near)
+    return SearchView(found=[SearchResult(kind=kind, name=name) for _, kind, name in shown],
+                      left_out=len(found) - len(shown), near=near)
 
 
 def _near(query: str, names: Iterable[tuple[str, Iterable[str]]]) -> list[SearchResult]:

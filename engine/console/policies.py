@@ -17,6 +17,7 @@ from koordpolicy.engine.explanation import plain, shortened
 from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.source import Source
+from koordpolicy.engine.texts import first_of
 
 from .models.overview import ClusterOverview, Gauge, Waiting
 from .models.policies import FileView, PoliciesView, PolicyView, RuleView
@@ -111,13 +112,14 @@ def _policy(state: ConsoleState, document: Document, refuses: int) -> PolicyView
     active = plugin is not None and (document.kind is not Kind.SCHEDULER or not profiles
                                      or not state.profiles.isdisjoint(profiles))
     reads = _reads(compiled) if compiled is not None else {}
+    paths, reads_left_out = first_of(sorted({path for each in reads.values() for path in each}), _MOST_READS)
     return PolicyView(
         name=document.name, kind=document.kind.value, file=file, line=line,
         description=document.metadata.description,
         enforcement=spec.enforcement.value if isinstance(spec, PluginSpec) else "",
         points=[point.value for point in plugin.points] if plugin is not None else [], profiles=profiles,
         active=active or document.kind is Kind.PARAMS,
-        reads=sorted({path for each in reads.values() for path in each})[:_MOST_READS],
+        reads=list(paths), reads_left_out=reads_left_out,
         params_from=[each.name for each in spec.params_from] if isinstance(spec, PluginSpec) else [],
         params=plain(spec.params) if isinstance(spec, PluginSpec | ParamsSpec) else {},
         rules=_rules(document, reads),
@@ -144,8 +146,9 @@ def _rules(document: Document, reads: Mapping[Source, Sequence[str]]) -> list[Ru
     for each in places(document).values():
         _, line, column = each.expression.span.place
         point, _, name = each.name.partition(".")
+        paths, reads_left_out = first_of(reads.get(each.expression.source, ()), _MOST_READS)
         found.append(RuleView(point=point, name=name, expression=shortened(each.expression.text), line=line,
-                          column=column, reads=list(reads.get(each.expression.source, ())[:_MOST_READS])))
+                          column=column, reads=list(paths), reads_left_out=reads_left_out))
     return found
 
 

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from koordpolicy.engine.monitoring.monitor import MonitorView, ServerMonitor, ServerState
 from koordpolicy.engine.serving.daemons import Daemons
+from koordpolicy.engine.texts import first_of
 
 from .guard import NotPermitted
 from .models.model import Fault, Model
@@ -54,12 +55,14 @@ _SEVERITIES: Final = ("error", "warning", "note")
 
 def servers_view(view: MonitorView, interval: float) -> ServersView:
     """Return the state of all servers after a round."""
+    alerts, alerts_left_out = first_of(view.alerts, _MOST_ALERTS)
     return ServersView(
         interval=interval, servers=[_line(each, view.at) for each in view.servers],
         disagreeing=disagreeing(view.servers),
         alerts=[AlertLine(name=each.alert.name, severity=each.alert.severity, summary=_text(each.summary),
                           server=each.instance, seconds=max(0.0, round(view.at - each.since, 1)), firing=each.firing)
-                for each in view.alerts[:_MOST_ALERTS]],
+                for each in alerts],
+        alerts_left_out=alerts_left_out,
         times=[round(each.at - view.at, 1) + 0.0 for each in view.points],
         charts=[
             ServerChart(name=name, unit=unit, points=[
@@ -90,21 +93,24 @@ def waiting_view(view: MonitorView, key: str = "") -> WaitingView:
         for part, count in _mapping(server.waiting.get("parts")).items():
             parts[_text(part)] = parts.get(_text(part), 0) + int(_number(count))
         left_out += int(_number(server.waiting.get("leftOut")))
-        found = [_mapping(each) for each in _list(server.waiting.get("pods"))[:_MOST_PODS]]
+        listed, rest = first_of(_list(server.waiting.get("pods")), _MOST_PODS)
+        found, left_out = [_mapping(each) for each in listed], left_out + rest
         pods += [_pod(each, server.endpoint, view.at, server) for each in found if not key or each.get("pod") == key]
     pods.sort(key=lambda each: (-each.priority, -each.seconds, each.pod))
-    return WaitingView(known=bool(reporting), parts=parts, pods=pods[:_MOST_PODS],
-                       left_out=0 if key else left_out + max(0, len(pods) - _MOST_PODS))
+    shown, rest = first_of(pods, _MOST_PODS)
+    return WaitingView(known=bool(reporting), parts=parts, pods=list(shown), left_out=0 if key else left_out + rest)
 
 
 def rule_rates_view(view: MonitorView, policy: str = "") -> RuleRatesView:
     """Return the use of all rules, or of those of one policy."""
+    shown, left_out = first_of([each for each in view.rules if not policy or each.plugin == policy], _MOST_RULES)
     return RuleRatesView(
         known=bool(view.rules), seconds=round(view.rules_s, 1),
         rules=[RuleRate(plugin=_text(each.plugin), point=_text(each.point), rule=_text(each.rule),
                         evaluations=round(each.evaluations), errors=round(each.errors),
                         per_second=round(each.per_second, 3))
-               for each in view.rules if not policy or each.plugin == policy][:_MOST_RULES])
+               for each in shown],
+        rules_left_out=left_out)
 
 
 class ServerRoutes:
@@ -224,15 +230,18 @@ def _json(model: Model) -> web.Response:
 
 def _line(state: ServerState, now: float) -> ServerLine:
     policies, cluster = _of(state, "policies"), _of(state, "cluster")
-    watches = {kind: _mapping(each) for kind, each in list(_mapping(cluster.get("kinds")).items())[:_MOST_KINDS]}
+    watches = {kind: _mapping(each) for kind, each in _mapping(cluster.get("kinds")).items()}
     kinds = [KindAge(kind=_text(kind), age=_optional(each.get("age")), fault=_text(each.get("fault")))
              for kind, each in watches.items()]
+    kinds.sort(key=lambda each: (not each.fault, -(each.age or 0.0), each.kind))
+    shown_kinds, kinds_left_out = first_of(kinds, _MOST_KINDS)
     refused = [_fault(_mapping(problem)) for source in _list(policies.get("sources"))
                for problem in _list(_mapping(source).get("problems"))]
     generation = _optional(policies.get("generation"))
     if generation is None:
         generation = _optional(state.metrics.total("koord_policy_agent_generation"))
-    problems = _problems(state)
+    shown_refused, refused_left_out = first_of(refused, _MOST_PROBLEMS)
+    problems, problems_left_out = first_of(_problems(state), _MOST_PROBLEMS)
     if state.heard is None:
         shown = "away" if state.error else "pending"
     else:
@@ -244,8 +253,8 @@ def _line(state: ServerState, now: float) -> ServerLine:
         generation=None if generation is None else int(generation),
         hash=_text(policies.get("digest")), leading=state.leading,
         nodes=nodes if isinstance(nodes, int) else None, restarts=state.restarts,
-        kinds=sorted(kinds, key=lambda each: (not each.fault, -(each.age or 0.0), each.kind)),
-        refused=refused[:_MOST_PROBLEMS], problems=problems[:_MOST_PROBLEMS])
+        kinds=list(shown_kinds), kinds_left_out=kinds_left_out, refused=list(shown_refused),
+        refused_left_out=refused_left_out, problems=list(problems), problems_left_out=problems_left_out)
 
 
 def is_well(state: ServerState) -> bool:
@@ -275,9 +284,13 @@ def _problems(state: ServerState) -> list[str]:
 def _pod(found: Mapping[str, Any], endpoint: str, now: float, server: ServerState) -> QueuedPodLine:
     backoff = _optional(found.get("backoffSeconds"))
     age = max(0.0, now - (server.heard or now))
+    plugins, plugins_left_out = first_of(_list(found.get("plugins")), _MOST_ITEMS)
+    gates, gates_left_out = first_of(_list(found.get("gates")), _MOST_ITEMS)
     return QueuedPodLine(
         pod=_text(found.get("pod")), server=endpoint, part=_text(found.get("part")), reason=_text(found.get("reason")),
-        plugins=_texts(found.get("plugins")), gates=_texts(found.get("gates")), quota=_text(found.get("quota")),
+        plugins=[*map(_text, plugins)], plugins_left_out=plugins_left_out + _count(found.get("pluginsLeftOut")),
+        gates=[*map(_text, gates)], gates_left_out=gates_left_out + _count(found.get("gatesLeftOut")),
+        quota=_text(found.get("quota")),
         gang=_text(found.get("gang")), priority=int(_number(found.get("priority"))),
         attempts=int(_number(found.get("attempts"))), seconds=round(_number(found.get("seconds")) + age, 1),
         backoff_seconds=None if backoff is None else max(0.0, round(backoff - age, 1)),
@@ -309,8 +322,8 @@ def _text(value: object) -> str:
     return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
 
 
-def _texts(value: object) -> list[str]:
-    return [_text(each) for each in _list(value)[:_MOST_ITEMS]]
+def _count(value: object) -> int:
+    return max(0, int(_number(value)))
 
 
 def _number(value: object) -> float:

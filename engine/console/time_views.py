@@ -57,6 +57,7 @@ def timeline_view(
 ) -> TimelineView:
     """Return a timeline from `start` to `end` (ns since the epoch); `segments` is the number of those on the disk."""
     spans = timeline.spans(start, end, points)
+    notes, notes_left_out = first_of(recording.notes[::-1], _MOST_PROBLEMS)
     width = timeline.width * (round((spans[1].start - spans[0].start) / timeline.width) if len(spans) > 1 else 1)
     return TimelineView(
         recorded=True, complete=complete, segments=segments, segments_read=min(len(recording.segments), segments),
@@ -71,7 +72,8 @@ def timeline_view(
             removed=_names(each.removed), changed=_names(each.changed)) for each in timeline.changes],
         gaps=[TimelineGap(start=seconds(each.start), end=seconds(each.end), dropped=each.dropped, reason=each.why)
               for each in recording.gaps],
-        notes=[shortened(each) for each in recording.notes[-_MOST_PROBLEMS:]],
+        policies_left_out=timeline.changes_left_out, notes=[shortened(each) for each in reversed(notes)],
+        notes_left_out=notes_left_out,
     )
 
 
@@ -90,7 +92,8 @@ def moment_view(moment: RecordedState, time: int, registry: Registry) -> MomentV
         if moment.node_of(key):
             bound += 1
         elif not (item.get("metadata") or {}).get("deletionTimestamp"):
-            waiting.append(MomentPod(key=key, reasons=_reasons(moment.decided.get(key))))
+            reasons, reasons_left_out = _reasons(moment.decided.get(key))
+            waiting.append(MomentPod(key=key, reasons=reasons, reasons_left_out=reasons_left_out))
     waiting.sort(key=lambda each: (not each.reasons, each.key))
     last = sorted(moment.decided.values(), key=lambda each: (-each.time, each.pod))
     refused = help_text = ""
@@ -100,12 +103,15 @@ def moment_view(moment: RecordedState, time: int, registry: Registry) -> MomentV
     except PolicyError as error:
         refused, help_text = error.problems[0].message, error.problems[0].help
     shown, waiting_left_out = first_of(waiting, _MOST_WAITING)
+    decisions, decisions_left_out = first_of(last, _MOST_DECISIONS)
+    policies, policies_left_out = first_of(_compared(moment, registry), _MOST_POLICIES)
     return MomentView(
         time=seconds(time), nodes=sum(kind == "Node" for kind, _ in moment.objects), bound=bound,
         waiting=list(shown), waiting_left_out=waiting_left_out,
         generation=moment.policies.generation if moment.policies is not None else 0,
         digest=moment.policies.digest if moment.policies is not None else "",
-        policies=_compared(moment, registry), decisions=[decision_of(each) for each in last[:_MOST_DECISIONS]],
+        policies=list(policies), policies_left_out=policies_left_out,
+        decisions=[decision_of(each) for each in decisions], decisions_left_out=decisions_left_out,
         refused=refused, help=help_text,
     )
 
@@ -118,10 +124,13 @@ def recorded_decision_view(key: str, decided: Decided | None, moment: RecordedSt
 
 def decision_of(decided: Decided) -> RecordedDecision:
     """Return a recorded cycle."""
+    reasons, reasons_left_out = _reasons(decided)
+    victims, victims_left_out = first_of(decided.victims, _MOST_NAMES)
     return RecordedDecision(
         time=seconds(decided.time), pod=decided.pod, node=decided.node, passed=decided.passed, score=decided.score,
-        next_node=decided.next_node, next_score=decided.next_score, reasons=_reasons(decided),
-        nominated=decided.nominated, victims=[key for key, _ in decided.victims[:_MOST_NAMES]],
+        next_node=decided.next_node, next_score=decided.next_score, reasons=reasons,
+        reasons_left_out=reasons_left_out, nominated=decided.nominated, victims=[key for key, _ in victims],
+        victims_left_out=victims_left_out,
         generation=decided.generation, milliseconds=decided.duration / 1e6)
 
 
@@ -131,17 +140,20 @@ def replay_result(result: RecordedReplay, *, same_policies: bool) -> ReplayResul
     recorded, replayed = result.waits()
     recorded_evictions, recorded_left_out = first_of(result.recorded_evictions, _MOST_EVICTIONS)
     evictions, left_out = first_of(result.evictions, _MOST_EVICTIONS)
-    problems = [f"`{each.plugin}` at {each.point.value}: {each.message}" for each in result.errors]
+    errors = [f"`{each.plugin}` at {each.point.value}: {each.message}" for each in result.errors]
+    problems, problems_left_out = first_of((*errors, *result.problems, *result.notes), _MOST_PROBLEMS)
     return ReplayResult(
         pods=len(result.pods), counts=result.counts(), waiting=result.waiting,
         differences=[_difference(each) for each in differing], differences_left_out=differences_left_out,
         recorded_evictions=[_eviction(each) for each in recorded_evictions],
-        evictions=[_eviction(each) for each in evictions], evictions_left_out=recorded_left_out + left_out,
+        recorded_evictions_left_out=recorded_left_out,
+        evictions=[_eviction(each) for each in evictions], evictions_left_out=left_out,
         recorded_waits=recorded, waits=replayed, recorded_use=_use(result.recorded_use),
         use=_use(result.use), times=[seconds(each.start) for each in result.series],
         recorded_series=[_use(each) for each in result.recorded_series], series=[_use(each) for each in result.series],
         recorded_decisions=result.recorded_decisions, decisions=result.decisions, same_policies=same_policies,
-        problems=[shortened(each) for each in (*problems, *result.problems, *result.notes)[:_MOST_PROBLEMS]],
+        problems=[shortened(each) for each in problems],
+        problems_left_out=problems_left_out + result.problems_left_out,
         seconds=round(result.seconds, 3),
     )
 
@@ -156,10 +168,13 @@ def _names(names: Sequence[str]) -> list[str]:
     return [*shown, *(["..."] if rest else [])]
 
 
-def _reasons(decided: Decided | None) -> list[RecordedReason]:
-    return [] if decided is None else [
-        RecordedReason(plugin=plugin, rule=rule, reason=shortened(reason), nodes=nodes)
-        for plugin, rule, reason, nodes in decided.reasons[:_MOST_NAMES]]
+def _reasons(decided: Decided | None) -> tuple[list[RecordedReason], int]:
+    """Return the first reasons, and the number of the others."""
+    if decided is None:
+        return [], 0
+    shown, rest = first_of(decided.reasons, _MOST_NAMES)
+    return [RecordedReason(plugin=plugin, rule=rule, reason=shortened(reason), nodes=nodes)
+            for plugin, rule, reason, nodes in shown], rest + decided.reasons_left_out
 
 
 def _compared(moment: RecordedState, registry: Registry) -> list[RecordedPolicy]:
@@ -176,7 +191,7 @@ def _compared(moment: RecordedState, registry: Registry) -> list[RecordedPolicy]
             state = "same" if then[name] == plugin.digest else "changed"
         if state != "same" or (plugin is not None and plugin.span is not None):
             found.append(RecordedPolicy(name=name, state=state))
-    return found[:_MOST_POLICIES]
+    return found
 
 
 def _weight(pod: PodOutcome) -> tuple[int, float]:

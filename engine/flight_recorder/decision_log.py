@@ -102,8 +102,11 @@ class DecisionLog:
         if verdict.waiting or verdict.binding:
             line["pending"] = True
         if verdict.node is None:
+            reasons, left_out = reasons_in(verdict)
             line["refusals"] = [{"plugin": plugin, "rule": rule, "reason": reason, "nodes": nodes}
-                                for plugin, rule, reason, nodes in reasons_in(verdict)]
+                                for plugin, rule, reason, nodes in reasons]
+            if left_out:
+                line["refusalsLeftOut"] = left_out
             if verdict.nomination is not None:
                 line["nominated"] = verdict.nomination.node
                 line["victims"] = [victim.key for victim in verdict.nomination.victims]

@@ -139,7 +139,7 @@ class Meter:
                      for place, sums in enumerate(self._sums) if self._bounds[place + 1] > self._bounds[place])
 
     def mean(self) -> Span:
-        """Return the mean over the wgap time; the last state if no time passes."""
+        """Return the mean over the whole time; the last state if no time passes."""
         if not self._bounds:
             return _span(self._time, self._time, self._now, 1)
         total = [sum(column) for column in zip(*self._sums, strict=True)]
@@ -238,7 +238,7 @@ class RecordedReplay:
     recorded_evictions: tuple[Eviction, ...]
     evictions: tuple[Eviction, ...]
     recorded_use: Span
-    """The mean over the wgap time."""
+    """The mean over the whole time."""
     use: Span
     recorded_series: tuple[Span, ...]
     series: tuple[Span, ...]
@@ -246,6 +246,8 @@ class RecordedReplay:
     """The failures of plugins and expressions, each kind once."""
     problems: tuple[str, ...]
     """Recorded objects that are malformed."""
+    problems_left_out: int
+    """The number of further reports of such objects."""
     recorded_decisions: int
     decisions: int
     seconds: float
@@ -276,6 +278,7 @@ class RecordedReplay:
             "gaps": [{"start": rfc3339_micro(gap.start), "end": rfc3339_micro(gap.end), "dropped": gap.dropped,
                       "reason": gap.why} for gap in self.gaps],
             "notes": list(self.notes), "problems": list(self.problems),
+            "problemsLeftOut": self.problems_left_out,
             "arrivals": len(self.pods), "waiting": self.waiting, "counts": self.counts(),
             "differences": [pod.to_json() for pod in self.differing],
             "waits": {"recorded": waits[0].to_json(), "replayed": waits[1].to_json()},

@@ -162,8 +162,8 @@ class FlightRecorder:
     def concluded(self, verdict: Verdict) -> None:
         """Record the end of a binding cycle."""
         time = self._cycle if self._own else self._clock()
-        reasons = [] if verdict.node is not None else reasons_in(verdict)
-        self._put(Concluded(time, verdict.pod.key, verdict.pod.uid, verdict.node, reasons))
+        reasons, left_out = ([], 0) if verdict.node is not None else reasons_in(verdict)
+        self._put(Concluded(time, verdict.pod.key, verdict.pod.uid, verdict.node, reasons, left_out))
 
     def close(self) -> None:
         """Write what is waiting, and end the last segment."""
@@ -370,12 +370,13 @@ def _decided(verdict: Verdict, time: int, duration: int) -> Decided:
     other = next_best(verdict)
     placed = verdict.node is not None
     nomination = verdict.nomination
+    reasons, left_out = ([], 0) if placed else reasons_in(verdict)
     return Decided(
         time, verdict.pod.key, verdict.pod.uid, verdict.profile, verdict.generation, verdict.node, len(verdict.passed),
         total_of(verdict), None if other is None else other[0], None if other is None else other[1],
-        [] if placed else reasons_in(verdict), "" if nomination is None else nomination.node,
+        reasons, "" if nomination is None else nomination.node,
         [] if nomination is None else [(victim.key, victim.uid) for victim in nomination.victims],
-        verdict.waiting or verdict.binding, duration,
+        verdict.waiting or verdict.binding, duration, left_out,
     )
 
 

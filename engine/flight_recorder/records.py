@@ -149,6 +149,8 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, tag="decided"):
     """True if the pod waits for a permit or is being bound: `Concluded` follows."""
     duration: int = 0
     """The duration of the cycle, in nanoseconds."""
+    reasons_left_out: int = 0
+    """The number of reasons that are not recorded."""
 
 
 class Concluded(msgspec.Struct, frozen=True, array_like=True, tag="concluded"):
@@ -159,6 +161,7 @@ class Concluded(msgspec.Struct, frozen=True, array_like=True, tag="concluded"):
     uid: str
     node: str | None
     reasons: list[tuple[str, str, str, int]] = msgspec.field(default_factory=list)
+    reasons_left_out: int = 0
 
 
 class Idle(msgspec.Struct, frozen=True, array_like=True, tag="idle"):

@@ -110,6 +110,7 @@ class _Replay:
         """The UIDs of pods whose recorded eviction is counted."""
         self._errors: dict[tuple[str, str, str], Failure] = {}
         self._problems: dict[str, None] = {}
+        self._problems_left_out = 0
         self._decisions = self._cycles = 0
         self._before, self._after = (
             Meter(cluster, lambda: self._now, overview.start, overview.end, points)
@@ -134,7 +135,7 @@ class _Replay:
             tuple(self._outcomes.values()), sum(not pod.node for pod in self._pods.values()),
             tuple(self._recorded_evictions), tuple(self._evictions), self._before.mean(), self._after.mean(),
             self._before.spans(), self._after.spans(), tuple(self._errors.values()), tuple(self._problems),
-            overview.decisions, self._decisions, clock() - begun,
+            self._problems_left_out, overview.decisions, self._decisions, clock() - begun,
         )
 
     # The recording
@@ -195,7 +196,7 @@ class _Replay:
             return
         item = step.object
         if not isinstance(item, dict) or (item.get("kind"), key_of(item)) != (step.kind, step.key):
-            self._problems.setdefault(f"{step.kind} `{step.key}`: the recorded object is no {step.kind}")
+            self._report([Problem(f"{step.kind} `{step.key}`: the recorded object is no {step.kind}")])
             return
         known = self._recorded.object("Pod", step.key) if step.kind == "Pod" else None
         if not self._apply(self._recorded, step.object):
@@ -438,6 +439,8 @@ class _Replay:
         for problem in problems:
             if len(self._problems) < _MOST_PROBLEMS:
                 self._problems.setdefault(problem.message)
+            elif problem.message not in self._problems:
+                self._problems_left_out += 1
 
 
 class _Client:

@@ -6,6 +6,7 @@ import numpy as np
 
 from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
+from koordpolicy.engine.texts import first_of
 
 _MOST_REASONS = 10
 
@@ -28,14 +29,16 @@ def next_best(verdict: Verdict) -> tuple[str, int] | None:
     return verdict.names[int(verdict.passed[place])], int(others[place])
 
 
-def reasons_in(verdict: Verdict) -> list[tuple[str, str, str, int]]:
+def reasons_in(verdict: Verdict) -> tuple[list[tuple[str, str, str, int]], int]:
     """Return plugin, rule, reason and number of nodes for each reason of a pod without a node, commonest first.
 
-    At most ten are returned. The verdict must be explained, see `Verdict.explained`.
+    Ten of them are returned at most, and the number of the others. The verdict must be explained, see
+    `Verdict.explained`.
     """
     if verdict.refusal is not None:
         plugin, _, refusal = verdict.refusal
-        return [(plugin, refusal.rule, refusal.message, verdict.size)]
+        return [(plugin, refusal.rule, refusal.message, verdict.size)], 0
     found = [(each.plugin, each.rule, each.reason, len(each.nodes)) for each in verdict.refusals()
              if each.enforcement is Enforcement.ENFORCE]
-    return sorted(found, key=lambda each: (-each[3], each[:3]))[:_MOST_REASONS]
+    shown, left_out = first_of(sorted(found, key=lambda each: (-each[3], each[:3])), _MOST_REASONS)
+    return list(shown), left_out

@@ -111,6 +111,8 @@ class Timeline:
     end: int = 0
     changes: list[PolicyChange] = field(default_factory=list)
     """The last changes of policies, the first policies included."""
+    changes_left_out: int = 0
+    """The number of earlier ones."""
     _spans: dict[int, TimelineSpan] = field(default_factory=dict)
     """By number since `start`; one in which nothing was recorded has none."""
     _pods: dict[str, _PodFacts] = field(default_factory=dict)
@@ -286,7 +288,9 @@ class Timeline:
             tuple(sorted(step.plugins.keys() - before.keys())) if last is not None else (),
             tuple(sorted(before.keys() - step.plugins.keys())),
             tuple(sorted(name for name, digest in step.plugins.items() if before.get(name, digest) != digest))))
-        del self.changes[:-_MOST_CHANGES]
+        if len(self.changes) > _MOST_CHANGES:
+            del self.changes[0]
+            self.changes_left_out += 1
 
 
 def _percent(part: int, whole: int) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from koordpolicy.engine.kubernetes.times import rfc3339
-from koordpolicy.engine.source import Problem
+from koordpolicy.engine.source import Problem, first_problems
 
 from .api_source import CRD, ObjectSource, PolicyObject
 from .history import MOST_GENERATIONS
@@ -57,7 +57,7 @@ def status_of(each: PolicyObject, state: SourceState, generations: Mapping[str, 
     return {
         "observedGeneration": each.generation, "hash": each.digest or None, "activeGeneration": generation,
         "activeHash": active or None, "conditions": [condition],
-        "errors": [_error(problem, name) for problem in problems[:_MOST_ERRORS]] or None,
+        "errors": [_error(problem, name) for problem in first_problems(problems, _MOST_ERRORS)] or None,
     }
 
 

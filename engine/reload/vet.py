@@ -21,14 +21,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final, Never
 
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Document, Documents, load
 from koordpolicy.engine.framework.registry import Plugin
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span, first_problems
 
 from .build import Builder
 from .status import UNAVAILABLE
@@ -475,7 +475,7 @@ class _Work:
         try:
             builder(sources)
         except PolicyError as error:
-            return [plain(problem) for problem in _first_of(error.problems)]
+            return [plain(problem) for problem in first_problems(error.problems, _MOST_PROBLEMS)]
         except MemoryError:
             raise
         except Exception as error:
@@ -500,16 +500,6 @@ class _Work:
             _, hard = resource.getrlimit(resource.RLIMIT_AS)
             most = size + self._memory
             resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
-
-
-def _first_of(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the first problems; if there are more, the next one's place has a problem that says so."""
-    found = list(problems[:_MOST_PROBLEMS])
-    if len(problems) > _MOST_PROBLEMS:
-        further = problems[_MOST_PROBLEMS]
-        found.append(replace(further, message=f"there are more than {_MOST_PROBLEMS} faults: from this one on they are "
-                                              "not listed", help="`koord-policy lint` lists all"))
-    return found
 
 
 def _address_space() -> int:

@@ -185,7 +185,8 @@ function searchBox(): HTMLElement {
     found = text;
     at = view.found.length ? 0 : -1;
     paint(list, ...(view.found.length ? view.found.map((each, number) => h("li", { role: "option", "aria-selected": String(number === 0) },
-      h("a", { href: TARGETS[each.kind]!(each.name), tabindex: -1, onclick: hide }, h("small", {}, each.kind), each.name)))
+      h("a", { href: TARGETS[each.kind]!(each.name), tabindex: -1, onclick: hide }, h("small", {}, each.kind), each.name))).concat(view.leftOut
+      ? [h("li", { class: "quiet", role: "option", "aria-selected": "false", "aria-disabled": "true" }, t("moreLeftOut", view.leftOut))] : [])
       : [h("li", { role: "option", "aria-selected": "false" }, t("noResults"))]));
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
@@ -205,7 +206,8 @@ function searchBox(): HTMLElement {
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (!step || at < 0) return;
     event.preventDefault();
-    at = (at + step + list.children.length) % list.children.length;
+    const results = list.querySelectorAll("a").length; // the last line may say how many more there are
+    at = (at + step + results) % results;
     for (const [number, each] of Array.from(list.children).entries()) each.setAttribute("aria-selected", String(number === at));
     list.children[at]?.scrollIntoView({ block: "nearest" });
   }

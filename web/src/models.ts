@@ -81,6 +81,7 @@ export interface MapView {
   nodes: string[];
   grouping: string;
   groupings: string[];
+  groupingsLeftOut: number;
   groups: Group[];
   groupOf: number[];
   colourings: Colouring[];
@@ -262,6 +263,7 @@ export interface EvictionsView {
   evicted: PlannedEviction[];
   evictedLeftOut: number;
   spared: SparedPods[];
+  sparedLeftOut: number;
   failure: string;
 }
 
@@ -302,6 +304,7 @@ export interface PolicyView {
   profiles: string[];
   active: boolean;
   reads: string[];
+  readsLeftOut: number;
   paramsFrom: string[];
   params: Record<string, unknown>;
   rules: RuleView[];
@@ -316,6 +319,7 @@ export interface RuleView {
   line: number;
   column: number;
   reads: string[];
+  readsLeftOut: number;
 }
 
 /** The text of a policy file. */
@@ -386,6 +390,7 @@ export interface CoverageLine {
 export interface CompletionView {
   start: number;
   items: Completion[];
+  leftOut: number;
 }
 
 /** A word that may follow. */
@@ -486,6 +491,7 @@ export interface BudgetView {
 /** The first results of a search, best first. */
 export interface SearchView {
   found: SearchResult[];
+  leftOut: number;
   near: SearchResult[];
 }
 
@@ -522,6 +528,7 @@ export interface ShadowCounts {
   error: number;
   skipped: number;
   examples: ShadowExample[];
+  examplesLeftOut: number;
 }
 
 /** A decision for which the shadow would have answered otherwise. */
@@ -530,8 +537,11 @@ export interface ShadowExample {
   verb: string;
   nodes: number;
   gained: string[];
+  gainedLeftOut: number;
   lost: string[];
+  lostLeftOut: number;
   why: string[];
+  whyLeftOut: number;
 }
 
 /** A set of policies that servers may return to. */
@@ -564,6 +574,7 @@ export interface PlannedServer {
   generation: number | null;
   comparison: ShadowCounts | null;
   files: FileDiff[];
+  filesLeftOut: number;
 }
 
 /** The difference of one policy file. */
@@ -602,6 +613,7 @@ export interface GenerationDifference {
   before: string;
   after: string;
   files: FileDiff[];
+  filesLeftOut: number;
 }
 
 /** Running servers, and their figures over the last minutes. */
@@ -610,6 +622,7 @@ export interface ServersView {
   servers: ServerLine[];
   disagreeing: string[];
   alerts: AlertLine[];
+  alertsLeftOut: number;
   times: number[];
   charts: ServerChart[];
 }
@@ -627,8 +640,11 @@ export interface ServerLine {
   nodes: number | null;
   restarts: number;
   kinds: KindAge[];
+  kindsLeftOut: number;
   refused: Fault[];
+  refusedLeftOut: number;
   problems: string[];
+  problemsLeftOut: number;
 }
 
 /** An alert of deploy/monitoring whose condition holds. */
@@ -663,7 +679,9 @@ export interface QueuedPodLine {
   part: string;
   reason: string;
   plugins: string[];
+  pluginsLeftOut: number;
   gates: string[];
+  gatesLeftOut: number;
   quota: string;
   gang: string;
   priority: number;
@@ -678,6 +696,7 @@ export interface RuleRatesView {
   known: boolean;
   seconds: number;
   rules: RuleRate[];
+  rulesLeftOut: number;
 }
 
 /** The evaluations of one expression by all servers. */
@@ -716,8 +735,10 @@ export interface TimelineView {
   refused: number[];
   evicted: number[];
   policies: TimelinePolicies[];
+  policiesLeftOut: number;
   gaps: TimelineGap[];
   notes: string[];
+  notesLeftOut: number;
 }
 
 /** Other policies became active, or the first ones that were recorded. */
@@ -748,7 +769,9 @@ export interface MomentView {
   generation: number;
   digest: string;
   policies: RecordedPolicy[];
+  policiesLeftOut: number;
   decisions: RecordedDecision[];
+  decisionsLeftOut: number;
   refused: string;
   help: string;
 }
@@ -757,6 +780,7 @@ export interface MomentView {
 export interface MomentPod {
   key: string;
   reasons: RecordedReason[];
+  reasonsLeftOut: number;
 }
 
 /** A reason why nodes were refused, as recorded. */
@@ -783,8 +807,10 @@ export interface RecordedDecision {
   nextNode: string | null;
   nextScore: number | null;
   reasons: RecordedReason[];
+  reasonsLeftOut: number;
   nominated: string;
   victims: string[];
+  victimsLeftOut: number;
   generation: number;
   milliseconds: number;
 }
@@ -819,6 +845,7 @@ export interface ReplayResult {
   differences: ReplayDifference[];
   differencesLeftOut: number;
   recordedEvictions: ReplayEviction[];
+  recordedEvictionsLeftOut: number;
   evictions: ReplayEviction[];
   evictionsLeftOut: number;
   recordedWaits: WaitFigures;
@@ -832,6 +859,7 @@ export interface ReplayResult {
   decisions: number;
   samePolicies: boolean;
   problems: string[];
+  problemsLeftOut: number;
   seconds: number;
 }
 
@@ -897,6 +925,7 @@ export interface NodeTimeView {
   changes: NodeChangeLine[];
   changesLeftOut: number;
   problems: string[];
+  problemsLeftOut: number;
 }
 
 /** The usage of a class of pods, or of the whole node, over time. */

@@ -96,6 +96,16 @@ export function later(title: string, load: () => Promise<Child[]>): HTMLElement 
   return whole(h("details", { ontoggle: () => void open() }, h("summary", {}, title), body));
 }
 
+/** Says how many entries a list lacks; nothing if it is complete. */
+export function leftOut(count: number): HTMLElement | null {
+  return count > 0 ? h("p", { class: "quiet" }, t("moreLeftOut", count)) : null;
+}
+
+/** The texts of a list, and how many it lacks. */
+export function withRest(texts: readonly string[], rest: number): string[] {
+  return rest > 0 ? [...texts, t("moreLeftOut", rest)] : [...texts];
+}
+
 /** A region that scrolls sideways, reachable by keyboard. */
 export function scroll(label: string, ...children: Child[]): HTMLElement {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, children);

@@ -31,8 +31,11 @@ class ShadowExample(Model, frozen=True, kw_only=True, rename="camel"):
     verb: str
     nodes: int
     gained: list[str]
+    gained_left_out: int = 0
     lost: list[str]
+    lost_left_out: int = 0
     why: list[str]
+    why_left_out: int = 0
 
 
 class ShadowCounts(Model, frozen=True, kw_only=True, rename="camel"):
@@ -44,6 +47,8 @@ class ShadowCounts(Model, frozen=True, kw_only=True, rename="camel"):
     error: int
     skipped: int
     examples: list[ShadowExample]
+    examples_left_out: int
+    """Of those that the server has."""
 
 
 class PlannedServer(Model, frozen=True, kw_only=True, rename="camel"):
@@ -63,6 +68,7 @@ class PlannedServer(Model, frozen=True, kw_only=True, rename="camel"):
     """The generation that a rollback activates again."""
     comparison: ShadowCounts | None = None
     files: list[FileDiff] = []
+    files_left_out: int = 0
 
 
 class ChangePlan(Model, frozen=True, kw_only=True, rename="camel"):
@@ -140,6 +146,7 @@ class GenerationDifference(Model, frozen=True, kw_only=True, rename="camel"):
     """The hash of the other one."""
     files: list[FileDiff]
     """The files that differ."""
+    files_left_out: int = 0
 
 
 class ChangesView(Model, frozen=True, kw_only=True, rename="camel"):

@@ -34,6 +34,8 @@ class EvictionsView(Model, frozen=True, kw_only=True, rename="camel"):
     evicted_left_out: int
     spared: list[SparedPods]
     """The commonest reasons first."""
+    spared_left_out: int
+    """The number of further reasons."""
     failure: str
     """The reason why the cycle ended early; empty if it completed."""
 

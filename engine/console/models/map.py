@@ -35,6 +35,7 @@ class MapView(Model, frozen=True, kw_only=True, rename="camel"):
     """`zone`, `region`, `none`, or a label's key."""
     groupings: list[str]
     """The groupings that are offered: the label keys with few values."""
+    groupings_left_out: int
     groups: list[Group]
     group_of: list[int]
     """The group of each row."""

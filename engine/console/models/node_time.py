@@ -66,3 +66,4 @@ class NodeTimeView(Model, frozen=True, kw_only=True, rename="camel"):
     """In the shown time, oldest first."""
     changes_left_out: int
     problems: list[str]
+    problems_left_out: int

@@ -115,6 +115,7 @@ class CompletionView(Model, frozen=True, kw_only=True, rename="camel"):
 
     start: int
     items: list[Completion]
+    left_out: int
 
 
 class DescriptionView(Model, frozen=True, kw_only=True, rename="camel"):

@@ -17,6 +17,7 @@ class RuleView(Model, frozen=True, kw_only=True, rename="camel"):
     column: int
     reads: list[str]
     """The paths that it reads, those of its variables included; empty if it does not compile."""
+    reads_left_out: int = 0
 
 
 class PolicyView(Model, frozen=True, kw_only=True, rename="camel"):
@@ -34,6 +35,7 @@ class PolicyView(Model, frozen=True, kw_only=True, rename="camel"):
     active: bool
     """False if no profile of the cluster's pods has it."""
     reads: list[str]
+    reads_left_out: int = 0
     params_from: list[str]
     """The PolicyParams that it takes params from."""
     params: dict[str, Any]

@@ -17,5 +17,6 @@ class SearchView(Model, frozen=True, kw_only=True, rename="camel"):
     """The first results of a search, best first."""
 
     found: list[SearchResult]
+    left_out: int
     near: list[SearchResult] = []
     """If nothing is found, the names that begin like the text for the longest time."""

@@ -35,10 +35,13 @@ class ServerLine(Model, frozen=True, kw_only=True, rename="camel"):
     restarts: int = 0
     """The number of restarts that were seen."""
     kinds: list[KindAge] = []
+    kinds_left_out: int = 0
     refused: list[Fault] = []
     """The problems of newer policies, with their places."""
+    refused_left_out: int = 0
     problems: list[str] = []
     """All else that is wrong."""
+    problems_left_out: int = 0
 
 
 class AlertLine(Model, frozen=True, kw_only=True, rename="camel"):
@@ -74,6 +77,7 @@ class ServersView(Model, frozen=True, kw_only=True, rename="camel"):
     disagreeing: list[str]
     """The kinds of servers whose replicas have policies with different hashes."""
     alerts: list[AlertLine]
+    alerts_left_out: int
     times: list[float]
     """Seconds before the last round, ascending to 0."""
     charts: list[ServerChart]
@@ -90,8 +94,10 @@ class QueuedPodLine(Model, frozen=True, kw_only=True, rename="camel"):
     """The message of the last attempt, or of the gate; empty before the first attempt."""
     plugins: list[str] = []
     """The plugins that refused it."""
+    plugins_left_out: int = 0
     gates: list[str] = []
     """The scheduling gates of its object."""
+    gates_left_out: int = 0
     quota: str = ""
     gang: str = ""
     priority: int = 0
@@ -139,6 +145,7 @@ class RuleRatesView(Model, frozen=True, kw_only=True, rename="camel"):
     seconds: float
     """The time that `evaluations` and `errors` are of: up to an hour."""
     rules: list[RuleRate]
+    rules_left_out: int
 
 
 class Versions(Model, frozen=True, kw_only=True, rename="camel"):

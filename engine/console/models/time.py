@@ -57,9 +57,12 @@ class TimelineView(Model, frozen=True, kw_only=True, rename="camel"):
     """Scheduling cycles in the span that found none."""
     evicted: list[int]
     policies: list[TimelinePolicies]
+    """The last ones."""
+    policies_left_out: int = 0
     gaps: list[TimelineGap]
     notes: list[str]
-    """Faults of segments."""
+    """Faults of segments, the last ones."""
+    notes_left_out: int = 0
 
 
 class RecordedReason(Model, frozen=True, kw_only=True, rename="camel"):
@@ -84,8 +87,10 @@ class RecordedDecision(Model, frozen=True, kw_only=True, rename="camel"):
     """The second-best node."""
     next_score: int | None = None
     reasons: list[RecordedReason] = []
+    reasons_left_out: int = 0
     nominated: str = ""
     victims: list[str] = []
+    victims_left_out: int = 0
     generation: int = 0
     milliseconds: float = 0.0
 
@@ -114,6 +119,7 @@ class MomentPod(Model, frozen=True, kw_only=True, rename="camel"):
     key: str
     reasons: list[RecordedReason]
     """Of its last recorded cycle."""
+    reasons_left_out: int = 0
 
 
 class MomentView(Model, frozen=True, kw_only=True, rename="camel"):
@@ -129,8 +135,10 @@ class MomentView(Model, frozen=True, kw_only=True, rename="camel"):
     digest: str
     policies: list[RecordedPolicy]
     """Policies, and all plugins that differ from those of the console."""
+    policies_left_out: int = 0
     decisions: list[RecordedDecision]
     """The last ones, newest first; of each pod the last."""
+    decisions_left_out: int = 0
     refused: str
     """The reason why the console's policies cannot decide at this time: a field that they read was not recorded."""
     help: str
@@ -188,6 +196,7 @@ class ReplayResult(Model, frozen=True, kw_only=True, rename="camel"):
     """The worst first."""
     differences_left_out: int
     recorded_evictions: list[ReplayEviction]
+    recorded_evictions_left_out: int
     evictions: list[ReplayEviction]
     evictions_left_out: int
     recorded_waits: WaitFigures
@@ -203,6 +212,7 @@ class ReplayResult(Model, frozen=True, kw_only=True, rename="camel"):
     """True if the policies of the replay are those that decided then."""
     problems: list[str]
     """Errors of expressions, gaps and faults of the recording."""
+    problems_left_out: int = 0
     seconds: float
 
 

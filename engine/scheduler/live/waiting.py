@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.kubernetes.vocabulary import GANG_NAME_ANNOTATION, POD_GROUP_LABEL, QUOTA_NAME_LABEL
+from koordpolicy.engine.texts import first_of
 
 from ..cycle.loop import SchedulingLoop
 from ..queue.nominator import nominated_node
@@ -32,7 +32,9 @@ class WaitReason:
     uid: str
     message: str
     plugins: tuple[str, ...]
-    """The plugins that refused it, and count."""
+    """The plugins that refused it, and count; the first ones."""
+    plugins_left_out: int = 0
+    """The number of the others."""
 
 
 class WaitReasons:
@@ -43,7 +45,8 @@ class WaitReasons:
 
     def failed(self, pod: PodInfo, verdict: Verdict, message: str) -> None:
         """Remember why a pod has no node."""
-        self._by_pod[pod.key] = WaitReason(pod.uid, message[:_LONGEST_REASON], refusing_plugins(verdict))
+        plugins, left_out = first_of(refusing_plugins(verdict), _MOST_PLUGINS)
+        self._by_pod[pod.key] = WaitReason(pod.uid, message[:_LONGEST_REASON], tuple(plugins), left_out)
         self._by_pod.move_to_end(pod.key)
         if len(self._by_pod) > _MOST_REASONS:
             self._by_pod.popitem(last=False)
@@ -63,7 +66,7 @@ def refusing_plugins(verdict: Verdict) -> tuple[str, ...]:
     if verdict.refusal is not None:
         return (verdict.refusal[0],)
     return tuple(step.plugin for step in verdict.filters
-                 if step.enforcement is Enforcement.ENFORCE and len(step.refused))[:_MOST_PLUGINS]
+                 if step.enforcement is Enforcement.ENFORCE and len(step.refused))
 
 
 def waiting_status(loop: SchedulingLoop, reasons: WaitReasons, now: int, *, pod: str = "") -> dict[str, Any]:
@@ -97,17 +100,20 @@ def _permits(loop: SchedulingLoop) -> list[WaitingEntry]:
 def _to_json(
     entry: WaitingEntry, reasons: WaitReasons, gate: tuple[str, Any] | None, now: int,
 ) -> dict[str, Any]:
-    pod, reason, plugins = entry.queued.pod, "", entry.plugins
+    pod, reason, plugins, plugins_left_out = entry.queued.pod, "", entry.plugins, 0
     known = reasons.of(pod)
     if entry.part == "gated" and gate is not None:
         reason, plugins = gate[1].message or gate[1].rule, (gate[0],)
     elif entry.part == "permit":
         reason = f"waits for a permit of {', '.join(plugins)}"
     elif known is not None:
-        reason, plugins = known.message, known.plugins
+        reason, plugins, plugins_left_out = known.message, known.plugins, known.plugins_left_out
+    gates, gates_left_out = first_of((pod.object.get("spec") or {}).get("schedulingGates") or (), _MOST_GATES)
     return {
         "pod": pod.key, "part": entry.part, "priority": pod.priority, "reason": reason[:_LONGEST_REASON],
-        "plugins": list(plugins), "gates": _gates(pod.object), "quota": _label(pod, QUOTA_NAME_LABEL),
+        "plugins": list(plugins), "pluginsLeftOut": plugins_left_out,
+        "gates": [str(each.get("name")) for each in gates], "gatesLeftOut": gates_left_out,
+        "quota": _label(pod, QUOTA_NAME_LABEL),
         "gang": gang_of(pod), "attempts": entry.queued.attempts,
         "seconds": max(0.0, round((now - entry.queued.since) / 1e9, 3)),
         "backoffSeconds": None if entry.until is None else max(0.0, round((entry.until - now) / 1e9, 3)),
@@ -123,7 +129,3 @@ def gang_of(pod: PodInfo) -> str:
 
 def _label(pod: PodInfo, name: str) -> str:
     return str(((pod.object.get("metadata") or {}).get("labels") or {}).get(name) or "")
-
-
-def _gates(pod: Mapping[str, Any]) -> list[str]:
-    return [str(each.get("name")) for each in ((pod.get("spec") or {}).get("schedulingGates") or ())[:_MOST_GATES]]

@@ -21,7 +21,7 @@ from koordpolicy.engine.console.models.changes import (
 
 COUNTS = {"decisions": 10, "same": 9, "differs": 1, "error": 0, "skipped": 2, "examples": [
     {"verb": "filter", "pod": "shop/p", "nodes": 1, "gained": [], "lost": ["two"], "why": ["too large"], "at": 0}]}
-COUNTED = ShadowCounts(decisions=10, same=9, differs=1, error=0, skipped=2, examples=[
+COUNTED = ShadowCounts(decisions=10, same=9, differs=1, error=0, skipped=2, examples_left_out=0, examples=[
     ShadowExample(pod="shop/p", verb="filter", nodes=1, gained=[], lost=["two"], why=["too large"])])
 DRY_RUN = {"dryRun": True, "path": "/etc/policies", "hash": "bbbbbb", "directoryHash": "dddddd", "active": "aaaaaa",
            "comparison": COUNTS, "changes": [

@@ -145,7 +145,7 @@ def test_rates_of_rules_are_of_all_policies_or_of_one():
     view = MonitorView(rules=(EvaluationCounts("p", "filter", "r", 7200.0, 3.0, 2.00049),
                               EvaluationCounts("q", "score", "", 1.0, 0.0, 0.0)), rules_s=3600.0)
     rate = RuleRate(plugin="p", point="filter", rule="r", evaluations=7200, errors=3, per_second=2.0)
-    assert rule_rates_view(view, "p") == RuleRatesView(known=True, seconds=3600.0, rules=[rate])
+    assert rule_rates_view(view, "p") == RuleRatesView(known=True, seconds=3600.0, rules=[rate], rules_left_out=0)
     assert len(rule_rates_view(view).rules) == 2
 
 
@@ -214,7 +214,7 @@ def test_equal_views_are_computed_once(visit, monkeypatch):
 
     def view(_: object, query: Any) -> SearchView:
         computed.append(query.get("text", ""))
-        return SearchView(found=[])
+        return SearchView(found=[], left_out=0)
 
     monkeypatch.setattr("koordpolicy.engine.console.server.VIEWS", (View("search", view),))
 

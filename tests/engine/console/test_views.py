@@ -163,7 +163,7 @@ def test_a_search_finds_parts_of_names_those_that_begin_with_it_first(state):
     assert search(state, "HOT").found == [SearchResult(kind="node", name="hot"),
                                           SearchResult(kind="policy", name="keep-off-hot-nodes")]
     assert search(state, "web-2").found == [SearchResult(kind="pod", name="shop/web-2")]
-    assert search(state, "nobody") == SearchView(found=[], near=[])
+    assert search(state, "nobody") == SearchView(found=[], left_out=0, near=[])
     assert search(state, "shop/web-9").near == [SearchResult(kind="pod", name=f"shop/web-{each}") for each in (1, 2, 3)]
 
 

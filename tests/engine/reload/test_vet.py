@@ -95,7 +95,7 @@ def test_of_more_than_two_hundred_problems_the_next_one_says_so_at_its_place(vet
     found = refusal(vetter, Source("a.yaml", GOOD.replace("NAME", "a") + rules))
     assert len(found) == 201
     assert "x199" in found[199][0]
-    assert found[200] == ("there are more than 200 faults: from this one on they are not listed", "a.yaml:207:49",
+    assert found[200] == ("there are more than 200 problems: from this one on they are not listed", "a.yaml:207:49",
                           found[199][2])
     few = "".join(rules.splitlines(keepends=True)[:200])
     assert len(refusal(vetter, Source("a.yaml", GOOD.replace("NAME", "a") + few))) == 200

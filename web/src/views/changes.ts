@@ -5,7 +5,7 @@ import { type Child, enable, h } from "../dom.ts";
 import type { ChangeableServer, ChangePlan, ChangeResult, ChangesView, DiffLine, EarlierGeneration, FileDiff, GenerationDifference, PlannedServer, ServerResult, Session, ShadowCounts } from "../models.ts";
 import type { Page } from "../page.ts";
 import { paint, replace, whole } from "../paint.ts";
-import { scroll } from "../parts.ts";
+import { leftOut, scroll, withRest } from "../parts.ts";
 import { type Key, t } from "../texts.ts";
 
 type Change = { action: "promote" | "rollback"; to?: string; decisions?: number; maxDifferences?: number };
@@ -71,7 +71,7 @@ function generations(view: ChangesView, rollBack: (to: string) => void): HTMLEle
       const found = await post<GenerationDifference>("changes/difference", chosen);
       paint(outlet, h("section", { class: "panel", "aria-label": t("changeDifference") },
         h("p", {}, h("code", {}, found.before), " → ", h("code", {}, found.after), ` ${t("changeOf", found.endpoint)}`),
-        ...(found.files.length ? found.files.map(difference) : [h("p", { class: "quiet" }, t("changeNoFiles"))])));
+        ...(found.files.length ? found.files.map(difference) : [h("p", { class: "quiet" }, t("changeNoFiles"))]), leftOut(found.filesLeftOut)));
     } catch (error) {
       paint(outlet, failure(error));
     }
@@ -124,8 +124,8 @@ function planned(server: PlannedServer): HTMLElement {
       server.generation === null ? "" : ` ${t("changeGeneration", String(server.generation))}`, server.path ? ` ${t("changeWrites", server.path)}` : "") : null,
     server.comparison ? h("p", {}, counts(server.comparison)) : null,
     server.comparison?.examples.length ? h("details", {}, h("summary", {}, t("changeExamples", server.comparison.examples.length)), h("ul", {}, server.comparison.examples.map((each) =>
-      h("li", {}, `${each.pod} (${each.verb}): `, [each.lost.length ? `− ${each.lost.join(", ")}` : "", each.gained.length ? `+ ${each.gained.join(", ")}` : "", ...each.why].filter(Boolean).join("; "))))) : null,
-    ...server.files.map(difference),
+      h("li", {}, `${each.pod} (${each.verb}): `, [each.lost.length ? `− ${withRest(each.lost, each.lostLeftOut).join(", ")}` : "", each.gained.length ? `+ ${withRest(each.gained, each.gainedLeftOut).join(", ")}` : "", ...withRest(each.why, each.whyLeftOut)].filter(Boolean).join("; ")))), leftOut(server.comparison.examplesLeftOut)) : null,
+    ...server.files.map(difference), leftOut(server.filesLeftOut),
     server.state === "changes" && !server.files.length ? h("p", { class: "quiet" }, t("changeNoFiles")) : null);
 }
 

@@ -42,7 +42,8 @@ export async function mapView(page: Page): Promise<void> {
   const input = h("input", { value: first ?? view.colourings.find((each) => each.name === DEFAULT)?.expression ?? "", spellcheck: "false",
     autocomplete: "off", oninput: debounced(60, () => typed()) });
   const group = h("select", { onchange: () => page.go("map", { ...page.route.query, group: group.value }) },
-    view.groupings.map((each) => h("option", { value: each, selected: each === view.grouping }, named(each))));
+    view.groupings.map((each) => h("option", { value: each, selected: each === view.grouping }, named(each))),
+    view.groupingsLeftOut ? h("option", { disabled: true }, t("moreLeftOut", view.groupingsLeftOut)) : null);
   const panel = h("aside", { class: "panel", hidden: true, "aria-label": t("node") });
   const split = h("div", { class: "split" }, h("div", {}, problem, map.element, ranking), panel);
 

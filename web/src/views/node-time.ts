@@ -6,7 +6,7 @@ import { amount } from "../format.ts";
 import type { NodeChangeLine, NodeTimeView, UsageLine } from "../models.ts";
 import type { Page } from "../page.ts";
 import { paint } from "../paint.ts";
-import { failed, nodeLink, notTimes, scroll } from "../parts.ts";
+import { failed, leftOut, nodeLink, notTimes, scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
@@ -72,7 +72,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
     paint(heading, `${t("node-time")} ${view.node} `, h("span", { class: "quiet" }, view.end ? `${shown(view.start)} – ${shown(view.end)} UTC` : ""));
     paint(select, ...view.nodes.map((each) => h("option", { value: each, selected: each === view.node }, each)));
     paint(state, view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSources")),
-      ...view.problems.map((each) => h("p", { class: "warn" }, each)));
+      ...view.problems.map((each) => h("p", { class: "warn" }, each)), leftOut(view.problemsLeftOut) ?? "");
     const limited = view.limit.some((each) => each !== null);
     const cpu: Line[] = [...lines(view.cpu), ...(limited ? [{ name: t("limitOfBestEffort"), values: view.limit, colour: "bad" as Tone, dash: DASHES[2] }] : [])];
     const lanes = [{ title: top(t("cpuUsed"), view.cpuAllocatable, "milli-cores"), unit: "milli-cores", kind: "steps" as const, lines: cpu, ...(view.cpuAllocatable ? { top: view.cpuAllocatable } : {}) },

@@ -6,7 +6,7 @@ import { amount, duration, short } from "../format.ts";
 import type { ClusterOverview, KindAge, ServerChart, ServerLine, ServersView, WaitingView } from "../models.ts";
 import type { Page } from "../page.ts";
 import { paint } from "../paint.ts";
-import { bars, nodeLink, podLink, scroll } from "../parts.ts";
+import { bars, leftOut, nodeLink, podLink, scroll, withRest } from "../parts.ts";
 import { link, pastTime } from "../route.ts";
 import { spark } from "../spark.ts";
 import { named, t } from "../texts.ts";
@@ -77,7 +77,8 @@ function serverParts(view: ServersView, waiting: WaitingView | null): Child[] {
     refused.length ? h("section", { class: "panel", "data-key": "refused" }, h("h2", {}, t("refusedPolicies")), h("ul", { class: "plain" }, refused.map(({ server, fault }) => h("li", {},
       h("span", { class: `mark ${fault.severity === "error" ? "bad" : "warn"}` }, fault.severity),
       h("span", { class: "mono" }, fault.line ? `${fault.file}:${fault.line}` : fault.file), " ", fault.message,
-      fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null, h("br"), h("small", { class: "quiet" }, server.endpoint))))) : null,
+      fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null, h("br"), h("small", { class: "quiet" }, server.endpoint)))),
+    leftOut(view.servers.reduce((sum, server) => sum + server.refusedLeftOut, 0))) : null,
     waiting?.known ? waitingPanel(waiting) : null,
   ];
 }
@@ -109,7 +110,7 @@ function alerts(view: ServersView): HTMLElement {
   return h("section", { class: "panel", "data-key": "alerts" }, h("h2", {}, t("alerts")), view.alerts.length ? h("ul", { class: "plain" }, view.alerts.map((each) => h("li", {},
     h("span", { class: `mark ${!each.firing ? "quiet" : each.severity === "critical" ? "bad" : "warn"}` }, each.firing ? each.severity : t("notYet")),
     h("strong", {}, each.name), " ", each.summary, " ", h("small", { class: "quiet" }, `${each.server} ${t("since", duration(each.seconds))}`))))
-    : h("p", { class: "good" }, `✓ ${t("noAlerts")}`));
+    : h("p", { class: "good" }, `✓ ${t("noAlerts")}`), leftOut(view.alertsLeftOut));
 }
 
 function serverRow(server: ServerLine): HTMLTableRowElement {
@@ -118,9 +119,9 @@ function serverRow(server: ServerLine): HTMLTableRowElement {
       : server.state === "pending" ? h("span", { class: "quiet" }, t("pendingServer")) : h("span", { class: "bad" }, `✗ ${t("serverUnhealthy")}`);
   const lead = server.leading === null ? "" : server.leading ? t("leading") : t("standby");
   return h("tr", {}, h("td", { class: "name" }, h("strong", {}, server.kind || "?"), " ", lead ? h("span", { class: "badge" }, lead) : null, h("br"), h("small", { class: "quiet" }, server.endpoint)),
-    h("td", { class: "reason" }, state, server.error ? h("div", {}, server.error) : null, server.problems.map((each) => h("div", { class: "warn" }, `! ${each}`))),
+    h("td", { class: "reason" }, state, server.error ? h("div", {}, server.error) : null, server.problems.map((each) => h("div", { class: "warn" }, `! ${each}`)), leftOut(server.problemsLeftOut)),
     h("td", { class: "name" }, server.generation === null ? "–" : `${server.generation}`, server.hash ? h("span", { class: "mono" }, `, ${server.hash.slice(0, 12)}`) : null),
-    h("td", { class: "name" }, ages(server.kinds)), h("td", { class: `number ${server.restarts ? "warn" : ""}` }, `${server.restarts}`));
+    h("td", { class: "name" }, ages(server.kinds), leftOut(server.kindsLeftOut)), h("td", { class: `number ${server.restarts ? "warn" : ""}` }, `${server.restarts}`));
 }
 
 /** The kinds that are at fault, or old; else the age of the oldest. */
@@ -138,7 +139,7 @@ function waitingPanel(view: WaitingView): HTMLElement {
   return h("section", { class: "panel", "data-key": "waiting" }, h("h2", {}, `${t("waitingInServers")} `, h("span", { class: "quiet" }, parts.join(", "))), view.pods.length
     ? table(t("waitingInServers"), heads, view.pods.map((each) => h("tr", {},
       h("td", { class: "name" }, podLink(each.pod)), h("td", { class: "short" }, named(`part_${each.part}`)),
-      h("td", { class: "reason" }, each.gates.length ? t("waitingGates", each.gates.join(", ")) : each.reason || "–", each.nominated ? h("div", {}, "→ ", nodeLink(each.nominated)) : null),
+      h("td", { class: "reason" }, each.gates.length ? t("waitingGates", withRest(each.gates, each.gatesLeftOut).join(", ")) : each.reason || "–", each.nominated ? h("div", {}, "→ ", nodeLink(each.nominated)) : null),
       h("td", { class: "short" }, each.quota || "–"), h("td", { class: "short" }, each.gang || "–"), h("td", { class: "number" }, duration(each.seconds)),
       h("td", { class: "number" }, `${each.attempts}`), h("td", { class: "number" }, each.backoffSeconds === null ? "–" : t("inSeconds", duration(each.backoffSeconds))))))
     : h("p", { class: "quiet" }, t("nothingWaits")),

@@ -8,7 +8,7 @@ import type { MatrixRow, ClusterOverview, EvictionView, PodNodeView, PodView, Re
 import type { Page } from "../page.ts";
 import { paint } from "../paint.ts";
 import { classColour } from "../palette.ts";
-import { failed, later, nodeLink, podLink, scroll, tree } from "../parts.ts";
+import { failed, later, nodeLink, podLink, scroll, tree, withRest } from "../parts.ts";
 import { pastTime } from "../route.ts";
 import { t } from "../texts.ts";
 import { shown } from "../time-axis.ts";
@@ -140,7 +140,7 @@ async function waiting(key: string): Promise<HTMLElement[]> {
     return view.pods.map((each) => h("section", { class: "panel" }, h("h2", {}, t("queued")), h("div", { class: "badges" },
       [each.part, t("waitsFor", short(Math.round(each.seconds))), `${each.attempts} ${t("attempts")}`,
         each.backoffSeconds === null ? "" : t("backoff", short(Math.ceil(each.backoffSeconds))), each.nominated ? t("nominated", each.nominated) : "",
-        ...each.plugins, ...each.gates, each.quota, each.gang].filter(Boolean).map((text) => h("span", { class: "badge" }, text))),
+        ...withRest(each.plugins, each.pluginsLeftOut), ...withRest(each.gates, each.gatesLeftOut), each.quota, each.gang].filter(Boolean).map((text) => h("span", { class: "badge" }, text))),
     each.reason ? h("p", {}, each.reason) : "", h("p", { class: "quiet" }, each.server)));
   } catch (error) {
     if (error instanceof ApiError) return []; // a console without servers

@@ -7,7 +7,7 @@ import { short } from "../format.ts";
 import type { AnalysisView, AuditView, EvictionsView, Fault, FileView, PoliciesView, PolicyView, RuleRatesView, RuleView } from "../models.ts";
 import type { Page } from "../page.ts";
 import { paint, replace } from "../paint.ts";
-import { analysedOf, analysisBar, analysisFailure, failed, faultList, later, nodeLink, podLink, scroll } from "../parts.ts";
+import { analysedOf, analysisBar, analysisFailure, failed, faultList, later, leftOut, nodeLink, podLink, scroll, withRest } from "../parts.ts";
 import { link } from "../route.ts";
 import { nearest } from "../similar.ts";
 import { t } from "../texts.ts";
@@ -82,7 +82,7 @@ async function policyDetail(page: Page, view: PoliciesView, policy: PolicyView, 
     evicted,
     policy.reads.length ? h("section", { class: "panel" }, h("h3", {}, t("reads")), h("p", { class: "quiet" }, t("readsHint")),
       h("div", { class: "badges" }, policy.reads.map((each) => h("button", { class: "badge mono", type: "button",
-        onclick: () => paint(readers, readersOf(view, each)) }, each))), readers) : "",
+        onclick: () => paint(readers, readersOf(view, each)) }, each))), leftOut(policy.readsLeftOut), readers) : "",
     Object.keys(policy.params).length || policy.paramsFrom.length ? h("section", { class: "panel" }, h("h3", {}, t("params")),
       policy.paramsFrom.length ? h("p", {}, t("paramsFrom"), " ", policy.paramsFrom.map((each) =>
         h("a", { href: link("policies", { name: each, kind: "PolicyParams" }) }, each))) : "",
@@ -136,7 +136,7 @@ function ruleTable(policy: PolicyView, editor: Editor, audit: AuditView | null, 
     rates ? h("th", { class: "number" }, t("evaluatedIn", Math.round(rates.seconds / 60))) : null)),
   h("tbody", {}, policy.rules.map((rule) => h("tr", {}, h("td", {}, rule.point), h("td", {}, h("button", { class: "icon", type: "button",
     onclick: () => editor.reveal(rule.line, rule.column) }, rule.name || t("line", String(rule.line)))), h("td", { class: "reason" }, h("code", {}, rule.expression)),
-  h("td", { class: "name" }, h("small", { class: "quiet mono" }, rule.reads.join(" "))),
+  h("td", { class: "name" }, h("small", { class: "quiet mono" }, withRest(rule.reads, rule.readsLeftOut).join(" "))),
   tallies.length ? h("td", { class: "number" }, tally(rule)) : null, rates ? h("td", { class: "number" }, rate(rule)) : null)))));
 }
 
@@ -200,6 +200,7 @@ function evictions(policy: PolicyView): HTMLElement {
         h("td", { class: "number" }, short(each.pods)),
         h("td", {}, `${each.stoppedBy && each.stoppedBy !== policy.name ? `${each.stoppedBy}: ` : ""}${each.reason}`),
         h("td", {}, podLink(each.example))))))) : "",
+      leftOut(found.sparedLeftOut) ?? "",
     ];
   }));
 }

@@ -10,7 +10,7 @@ import type { Page } from "../page.ts";
 import { JobBar } from "../jobs.ts";
 import { link } from "../route.ts";
 import { paint } from "../paint.ts";
-import { notATime, notTimes, scroll } from "../parts.ts";
+import { leftOut, notATime, notTimes, scroll, withRest } from "../parts.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
 import { DASHES, type Mark, TimeChart, type TimeData } from "../time-chart.ts";
@@ -86,7 +86,7 @@ export async function timeView(page: Page): Promise<void> {
     !view.complete || view.times.length ? "" : h("p", { class: "warn", role: "status" }, t("nothingRecorded")),
       view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSegments", view.segmentsRead, view.segments)),
       ...view.gaps.map((each) => h("p", { class: "warn" }, t("gapFrom", shown(each.start), shown(each.end), each.reason))),
-      ...view.notes.map((each) => h("p", { class: "warn" }, each)));
+      ...view.notes.map((each) => h("p", { class: "warn" }, each)), leftOut(view.notesLeftOut) ?? "");
     paint(rows, ...view.times.slice(0, ROWS).map((time, number) => h("tr", {},
       h("td", {}, h("button", { class: "icon", type: "button", onclick: () => void choose(time) }, shown(time))),
       [view.bound, view.waiting, view.placed, view.refused, view.evicted].map((each) => h("td", { class: "number" }, short(each[number]!))),
@@ -174,8 +174,8 @@ function problem(error: unknown): HTMLElement {
     faults.map((each) => (each.help ? h("div", { class: "quiet" }, each.help) : null)));
 }
 
-function reasons(found: readonly RecordedReason[]): string {
-  return found.map((each) => `${short(each.nodes)} ${each.reason}`).join(", ");
+function reasons(found: readonly RecordedReason[], rest: number): string {
+  return withRest(found.map((each) => `${short(each.nodes)} ${each.reason}`), rest).join(", ");
 }
 
 function momentParts(view: MomentView, at: string): HTMLElement[] {
@@ -189,17 +189,18 @@ function momentParts(view: MomentView, at: string): HTMLElement[] {
       : h("p", { class: "badges" }, (["map", "overview", "policies", "playground"] as const).map((each) => h("a", { class: "badge", href: link(each, { at }) }, t("viewThen", t(each))))),
     h("div", { class: "cards" },
       h("section", {}, h("h3", {}, t("lastDecisions")), view.decisions.length ? scroll(t("lastDecisions"), decisionTable(view.decisions.slice(0, FIRST), podAt, nodeAt)) : h("p", { class: "quiet" }, "–"),
-      view.decisions.length > FIRST ? h("details", {}, h("summary", {}, t("moreDecisions", view.decisions.length - FIRST)), scroll(t("lastDecisions"), decisionTable(view.decisions.slice(FIRST), podAt, nodeAt))) : ""),
+      view.decisions.length > FIRST ? h("details", {}, h("summary", {}, t("moreDecisions", view.decisions.length - FIRST + view.decisionsLeftOut)), scroll(t("lastDecisions"), decisionTable(view.decisions.slice(FIRST), podAt, nodeAt)),
+        leftOut(view.decisionsLeftOut)) : ""),
       h("section", {}, h("h3", {}, t("waiting")), view.waiting.length ? waitingTable(view.waiting.slice(0, FIRST), podAt) : h("p", { class: "quiet" }, "–"),
       view.waiting.length > FIRST ? h("details", {}, h("summary", {}, t("morePods", view.waiting.length - FIRST + view.waitingLeftOut)), waitingTable(view.waiting.slice(FIRST), podAt),
         view.waitingLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.waitingLeftOut)) : "") : "")),
-    h("details", {}, h("summary", {}, t("policiesThen", view.policies.length)), h("dl", { class: "pairs" }, view.policies.flatMap((each) =>
+    h("details", {}, h("summary", {}, t("policiesThen", view.policies.length + view.policiesLeftOut)), leftOut(view.policiesLeftOut), h("dl", { class: "pairs" }, view.policies.flatMap((each) =>
       [h("dt", {}, each.name), h("dd", { class: each.state === "same" ? "good" : "warn" }, t(STATES[each.state] ?? "policyChanged"))]))),
   ];
 }
 
 function waitingTable(waiting: MomentView["waiting"], podAt: (key: string) => HTMLElement): HTMLElement {
-  return h("table", {}, h("tbody", {}, waiting.slice(0, LISTED).map((each) => h("tr", {}, h("td", {}, podAt(each.key)), h("td", {}, reasons(each.reasons) || "–")))));
+  return h("table", {}, h("tbody", {}, waiting.slice(0, LISTED).map((each) => h("tr", {}, h("td", {}, podAt(each.key)), h("td", {}, reasons(each.reasons, each.reasonsLeftOut) || "–")))));
 }
 
 function decisionTable(decisions: readonly RecordedDecision[], podAt: (key: string) => HTMLElement, nodeAt: (node: string) => HTMLElement): HTMLElement {
@@ -211,7 +212,7 @@ function decisionTable(decisions: readonly RecordedDecision[], podAt: (key: stri
 /** A recorded decision in words: its score and the next best node, or why there was none. */
 export function decisionText(each: RecordedDecision): string {
   if (each.node === null) {
-    return [reasons(each.reasons), each.nominated ? t("nominatedNode", each.nominated, each.victims.join(", ")) : ""].filter(Boolean).join("; ");
+    return [reasons(each.reasons, each.reasonsLeftOut), each.nominated ? t("nominatedNode", each.nominated, withRest(each.victims, each.victimsLeftOut).join(", ")) : ""].filter(Boolean).join("; ");
   }
   const parts = [t("passedNodes", each.passed)];
   if (each.score !== null) parts.push(t("scored", each.score));
@@ -295,11 +296,12 @@ function replayParts(view: ReplayView, found: ReplayResult, chart: TimeChart): H
   const percent = (value: number): string => `${short(value)} %`;
   const seconds = (value: number): string => `${short(value)} s`;
   const when = (time: number | undefined): string => (time === undefined ? "–" : shown(time).slice(11));
-  const evictions = (title: string, list: ReplayResult["evictions"]): HTMLElement | string => (list.length ? h("details", {}, h("summary", {}, `${title} (${list.length})`),
-    h("table", {}, h("tbody", {}, list.slice(0, LISTED).map((each) => h("tr", {}, h("td", {}, when(each.time)), h("td", {}, each.pod), h("td", {}, each.node), h("td", {}, `${each.by} ${each.reason}`)))))) : "");
+  const evictions = (title: string, list: ReplayResult["evictions"], rest: number): HTMLElement | string => (list.length ? h("details", {}, h("summary", {}, `${title} (${list.length + rest})`),
+    h("table", {}, h("tbody", {}, list.slice(0, LISTED).map((each) => h("tr", {}, h("td", {}, when(each.time)), h("td", {}, each.pod), h("td", {}, each.node), h("td", {}, `${each.by} ${each.reason}`))))),
+    leftOut(rest + Math.max(list.length - LISTED, 0))) : "");
   return [
     h("p", {}, t("replayDone", found.pods, seconds(found.seconds)), " ", found.samePolicies ? t("samePolicies") : "", view.replaced.length ? ` ${t("replaces", view.replaced.join(", "))}` : ""),
-    ...found.problems.map((each) => h("p", { class: "warn" }, each)),
+    ...found.problems.map((each) => h("p", { class: "warn" }, each)), h("div", {}, leftOut(found.problemsLeftOut)),
     h("div", { class: "badges" }, Object.entries(found.counts).filter(([, count]) => count).map(([name, count]) =>
       h("span", { class: `badge ${name === "never" ? "bad" : ""}` }, `${short(count)} ${named(`outcome_${name}`)}`))),
     scroll(t("compared"), h("table", { class: "compared" }, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { class: "number" }, t("recordedThen")), h("th", { class: "number" }, t("replayed")))),
@@ -307,7 +309,7 @@ function replayParts(view: ReplayView, found: ReplayResult, chart: TimeChart): H
         pair(t("cpuRequested"), percent(found.recordedUse.cpu), percent(found.use.cpu)), pair(t("memoryRequested"), percent(found.recordedUse.memory), percent(found.use.memory)),
         pair(t("meanPending"), short(found.recordedUse.pending), short(found.use.pending)),
         pair(t("meanWait"), seconds(found.recordedWaits.mean), seconds(found.waits.mean)), pair(t("p99Wait"), seconds(found.recordedWaits.p99), seconds(found.waits.p99)),
-        pair(t("evictions"), short(found.recordedEvictions.length), short(found.evictions.length)),
+        pair(t("evictions"), short(found.recordedEvictions.length + found.recordedEvictionsLeftOut), short(found.evictions.length + found.evictionsLeftOut)),
         pair(t("decisions"), short(found.recordedDecisions), short(found.decisions))))),
     chart.element,
     h("h3", {}, t("differences")),
@@ -317,6 +319,6 @@ function replayParts(view: ReplayView, found: ReplayResult, chart: TimeChart): H
       h("td", {}, each.recorded ? `${each.recorded.node} ${when(each.recorded.time)}` : "–"), h("td", {}, each.replayed ? `${each.replayed.node} ${when(each.replayed.time)}` : "–"),
       h("td", { class: "number" }, each.delay ? seconds(each.delay) : ""), h("td", {}, Object.entries(each.reasons).slice(0, 3).map(([text, nodes]) => `${short(nodes)} ${text}`).join(", "))))))) : h("p", { class: "good" }, `✓ ${t("noDifferences")}`),
     found.differencesLeftOut + Math.max(found.differences.length - LISTED, 0) ? h("p", { class: "quiet" }, t("moreLeftOut", found.differencesLeftOut + Math.max(found.differences.length - LISTED, 0))) : h("span"),
-    h("div", {}, evictions(`${t("evictions")}, ${t("recordedThen")}`, found.recordedEvictions), evictions(`${t("evictions")}, ${t("replayed")}`, found.evictions)),
+    h("div", {}, evictions(`${t("evictions")}, ${t("recordedThen")}`, found.recordedEvictions, found.recordedEvictionsLeftOut), evictions(`${t("evictions")}, ${t("replayed")}`, found.evictions, found.evictionsLeftOut)),
   ];
 }

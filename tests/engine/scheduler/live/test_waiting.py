@@ -42,7 +42,8 @@ def test_a_refused_pod_has_its_reason_and_the_plugin_that_refused_it():
             "pod": "default/large", "part": "unschedulable", "priority": 0,
             "reason": "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
                           "1 Preemption is not helpful for scheduling.",
-            "plugins": ["NodeResourcesFit"], "gates": [], "quota": "team-a", "gang": "", "attempts": 1,
+            "plugins": ["NodeResourcesFit"], "pluginsLeftOut": 0, "gates": [], "gatesLeftOut": 0,
+            "quota": "team-a", "gang": "", "attempts": 1,
             "seconds": 7.0, "backoffSeconds": None, "nominatedNode": None}]}
 
 
@@ -56,6 +57,13 @@ def test_a_gated_pod_has_its_gates_and_one_that_an_event_may_help_the_rest_of_it
     assert (held["part"], held["gates"], held["plugins"], held["attempts"]) == (
         "gated", ["quota"], ["SchedulingGates"], 0)
     assert (large["part"], large["backoffSeconds"]) == ("backoff", 0.75)
+
+
+def test_of_many_gates_the_number_of_the_others_is_told():
+    reasons = WaitReasons()
+    loop = looped(pod("held", schedulingGates=[{"name": f"g{number:02}"} for number in range(13)]), reasons=reasons)
+    (held,) = waiting_status(loop, reasons, NOW)["pods"]
+    assert (held["gates"], held["gatesLeftOut"]) == ([f"g{number:02}" for number in range(10)], 3)
 
 
 def test_answers_are_bounded_and_the_pods_of_the_highest_priority_come_first():
