@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import runpy
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,25 @@ def test_a_documented_document_is_valid(page: str, block: str):
 def test_documented_python_runs(page: str, block: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
     exec(compile(block, page, "exec"), {"__name__": page})
+
+
+@pytest.mark.parametrize(("identifier", "after"), [("engine", "## The rooms"), ("scheduler", "Inside `engine/scheduler`")])
+def test_the_rooms_of_the_architecture_are_in_the_order_of_the_import_contracts(identifier: str, after: str):
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [[each.strip().removeprefix("koordpolicy.engine.") for each in line.split("|")]
+              for contract in contracts if contract["id"] == identifier for line in contract["layers"]]
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition(after)[2]
+    siblings, _, table = text.partition("| room | contents |")
+    rows = [row.split("|")[1] for row in table.partition("\n\n")[0].splitlines()[2:]]
+    place = {name.removeprefix("engine/").removesuffix("/").removesuffix(".py"): number
+             for number, row in enumerate(rows) for name in re.findall("`([^`]+)`", row)}
+    # One row holds the small modules below all rooms.
+    above = [line for line in layers if place[line[0]] < len(rows) - (identifier == "engine")]
+    order = [[place[name] for name in line] for line in above]
+    assert [one for one, two in itertools.pairwise(order) if max(one) > min(two)] == []
+    for line in above:
+        names = [f"`{name}`" for name in line]
+        assert len(line) == 1 or f"{', '.join(names[:-1])} and {names[-1]}" in siblings
 
 
 def test_links_between_pages_lead_somewhere():
