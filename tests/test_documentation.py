@@ -86,11 +86,14 @@ def test_documented_python_runs(page: str, block: str, monkeypatch: pytest.Monke
     exec(compile(block, page, "exec"), {"__name__": page})
 
 
-@pytest.mark.parametrize(("identifier", "after"), [("engine", "## The rooms"), ("scheduler", "Inside `engine/scheduler`")])
+@pytest.mark.parametrize(("identifier", "after"), [
+    ("engine", "## The rooms"), ("scheduler", "Inside `engine/scheduler`"),
+])
 def test_the_rooms_of_the_architecture_are_in_the_order_of_the_import_contracts(identifier: str, after: str):
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = {contract["id"]: contract for contract in project["tool"]["importlinter"]["contracts"]}
     layers = [[each.strip().removeprefix("koordpolicy.engine.") for each in line.split("|")]
-              for contract in contracts if contract["id"] == identifier for line in contract["layers"]]
+              for line in contracts[identifier]["layers"]]
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition(after)[2]
     siblings, _, table = text.partition("| room | contents |")
     rows = [row.split("|")[1] for row in table.partition("\n\n")[0].splitlines()[2:]]
