@@ -130,7 +130,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     configuration = None
     if options.descheduler_config is not None:
         configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
-    cluster, pods, now = _question(options)
+    cluster, pods, now = _inputs(options)
     settings = settings_of(options, old, cluster, new)
     if options.trace is not None and options.config is None:
         from koordpolicy.engine.scheduler.trace_profile import (  # only where one is given
@@ -207,7 +207,7 @@ def _documents(name: str, access: PolicyAccess) -> Documents:
     return loaded
 
 
-def _question(options: argparse.Namespace) -> tuple[Cluster, Sequence[PodInfo] | None, int]:
+def _inputs(options: argparse.Namespace) -> tuple[Cluster, Sequence[PodInfo] | None, int]:
     """Return the cluster, the pods to place (None for its pending ones) and the time."""
     if options.trace is None:
         cluster = cluster_of(options.cluster)

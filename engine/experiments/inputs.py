@@ -127,7 +127,7 @@ def check_all(runs: Iterable[tuple[Texts, tuple[tuple[str, Value], ...]]], built
 
 @lru_cache(maxsize=16)
 def _registry(texts: Texts, builtins: Builtins, params: tuple[tuple[str, Value], ...]) -> Registry:
-    discovered = _offers(builtins)
+    discovered = _discovered(builtins)
     loaded = load([Source(name, text) for name, text in texts.files])
     problems = Problems(list(loaded.problems))
     documents = vary(loaded.documents, dict(params)) if params and not problems.errors else loaded.documents
@@ -137,5 +137,5 @@ def _registry(texts: Texts, builtins: Builtins, params: tuple[tuple[str, Value],
 
 
 @lru_cache(maxsize=1)
-def _offers(builtins: Builtins) -> DiscoveredPlugins:
+def _discovered(builtins: Builtins) -> DiscoveredPlugins:
     return discover_beside(builtins(), _NOTHING_TOLD)

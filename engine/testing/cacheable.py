@@ -94,7 +94,7 @@ class _Check:
             self._check_lasting(about, point, pod, cache_key, snapshot)
             if cache_key is not None:
                 self.checks += 1
-                checks = _asking(self._plugin, point, state, pod, snapshot)
+                checks = _checks_of(self._plugin, point, state, pod, snapshot)
                 self._check_answers(about, point, cache_key, snapshot, checks)
                 if point is Point.FILTER and cache_key.refusal is not None:
                     answer = self._plugin.filter(state, pod, snapshot, rows).spread(rows, snapshot.size)
@@ -157,7 +157,7 @@ def _stamp_of(cache_key: CacheKey, snapshot: Snapshot) -> int | None:
     return snapshot.cluster.stamp(cache_key.stable_until)
 
 
-def _asking(
+def _checks_of(
     plugin: Any, point: Point, state: CycleState, pod: PodInfo, snapshot: Snapshot,
 ) -> Callable[[Rows], NDArray[Any]]:
     """Return a function that calls the plugin for rows; its result is a new array."""

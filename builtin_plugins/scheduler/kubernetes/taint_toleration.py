@@ -47,7 +47,7 @@ class TaintToleration:
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
         passed = self._tolerated.of(
-            snapshot, _question(pod), lambda view, row: untolerated(pod.object, view.node(row)) is None,
+            snapshot, _key_of(pod), lambda view, row: untolerated(pod.object, view.node(row)) is None,
         )
 
         def explain(row: int) -> Refusal:
@@ -82,8 +82,8 @@ class TaintToleration:
         ):
             return None
         if point is Point.FILTER:
-            return CacheKey(_question(pod), _PATHS, stable_for_shape=True)
-        return CacheKey(_question(pod), _PATHS, stable_until=_PATHS, score=HIGHEST_SCORE)
+            return CacheKey(_key_of(pod), _PATHS, stable_for_shape=True)
+        return CacheKey(_key_of(pod), _PATHS, stable_until=_PATHS, score=HIGHEST_SCORE)
 
     def _counts(self, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
         """Return the number of untolerated soft taints of each node."""
@@ -96,7 +96,7 @@ class TaintToleration:
             soft = _soft_taints(view, row)
             return sum(1 for taint in soft if not any(tolerates(each, taint) for each in tolerations))
 
-        return self._soft.of(snapshot, _question(pod), count)
+        return self._soft.of(snapshot, _key_of(pod), count)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield the toleration that the pod could have, and the taint that users could remove."""
@@ -133,6 +133,6 @@ def _soft_taints(snapshot: Snapshot, row: int) -> list[Mapping[str, Any]]:
 
 
 @lru_cache(maxsize=64)
-def _question(pod: PodInfo) -> str:
+def _key_of(pod: PodInfo) -> str:
     tolerations = (pod.object.get("spec") or {}).get("tolerations")
     return repr(tolerations) if tolerations else ""

@@ -83,7 +83,7 @@ def matches(
 ) -> bool:
     """Return whether a pod that matches the owners may use a reservation; the reason why not is added to `counts`.
 
-    `labels` says whether selectors see the node's labels beneath the reservation's.
+    `labels` says whether selectors see the node's labels under the reservation's.
     """
     counts.owner_matched += 1
     if requirement.name:

@@ -54,7 +54,7 @@ _NAMES: Final = 3
 _MEASURED: Final = 500
 """The maximum number of refused nodes per rule whose distance from passing is computed."""
 _MOST_ERRORS: Final = 20
-_MOST_REMEDIES: Final = 5
+_MOST_COUNTERFACTUALS: Final = 5
 _REPRESENTATIVES: Final = 4
 """The maximum number of nodes, each with other reasons, for which counterfactuals are searched if no node takes the
 pod."""
@@ -118,7 +118,8 @@ def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_
         of = f"{refused:,} of {counted(len(verdict.names), 'node')} refused" if refused else "not enforced"
         parts.append(heading(of, refusals, kind="refusals"))
     if verdict.node is None and trials:
-        parts.append(heading("it would run if", _tried(lambda: _cluster_remedies(explained, trials)), kind="changes"))
+        found = _tried(lambda: _cluster_counterfactuals(explained, trials))
+        parts.append(heading("it would run if", found, kind="changes"))
     parts.append(heading("errors", tuple(_errors(verdict)), kind="errors"))
     return Finding("decision", facts={"pod": verdict.pod.key, "node": verdict.node}, parts=tuple(parts))
 
@@ -142,7 +143,7 @@ def explain_node(explained: Explained, node: str, *, trials: int = MOST_TRIALS) 
         parts.append(heading("filters", tuple(_filters(explained, row)), kind="filters"))
     if passed:
         parts.append(_scores(explained, [node], every=True))
-        parts.append(_standing(verdict, node))
+        parts.append(_rank(verdict, node))
     elif trials:
         found = _tried(lambda: map(_counterfactual, counterfactuals(
             explained.profile, verdict.pod, explained.snapshot, node, trials=trials)))
@@ -288,7 +289,7 @@ def _before(values: Any, row: int) -> int | None:
     return None if isinstance(value, EvaluationError) or value is None else int(value)
 
 
-def _standing(verdict: Verdict, node: str) -> Finding:
+def _rank(verdict: Verdict, node: str) -> Finding:
     totals = dict(verdict.best())
     if node not in totals:
         return Finding("standing")
@@ -540,7 +541,7 @@ def _time_is_up() -> bool:
     return deadline is not None and deadline.passed
 
 
-def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
+def _cluster_counterfactuals(explained: Explained, trials: int) -> tuple[Finding, ...]:
     """Return the changes that would let the pod run on any node, smallest first: tried on the nearest node of each
     kind.
     """
@@ -560,12 +561,12 @@ def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
                 found.setdefault((*whose, *sorted(edit.text for edit in each.edits)), each)
     ordered = sorted(found.values(), key=lambda each: each.size)
     findings: list[Finding] = []
-    for each in ordered[:_MOST_REMEDIES]:
+    for each in ordered[:_MOST_COUNTERFACTUALS]:
         nodes = passing(profile, each, snapshot) if each.of_pod else (each.node,)
         if not each.of_pod or not _time_is_up():
             findings.append(_counterfactual(each, nodes))
-    if len(ordered) > _MOST_REMEDIES:
-        findings.append(left_out(len(ordered) - _MOST_REMEDIES, "change"))
+    if len(ordered) > _MOST_COUNTERFACTUALS:
+        findings.append(left_out(len(ordered) - _MOST_COUNTERFACTUALS, "change"))
     return tuple(findings)
 
 

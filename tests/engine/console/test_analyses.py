@@ -301,10 +301,10 @@ def test_numbers_of_analyses_cannot_be_guessed_and_are_exact_in_a_browser(fresh)
 
 def test_the_state_of_the_last_analysis_is_closed_once_nothing_is_analysed(fresh, forks):
     made, closed = forks
-    for analyses, end in ((AnalysisJobs(idle=0), lambda: None), (standing := AnalysisJobs(), standing.close)):
+    for analyses, end in ((AnalysisJobs(idle=0), lambda: None), (lasting := AnalysisJobs(), lasting.close)):
         view = analyses.audit(fresh)
         until(lambda analyses=analyses, view=view: analyses.jobs.state(view.number).phase == "done")
-        before = len(closed) if analyses is standing else 0
+        before = len(closed) if analyses is lasting else 0
         end()
         until(lambda before=before: len(closed) > before)
     assert closed == made

@@ -90,30 +90,30 @@ def test_the_collector_is_given_back_as_it_was():
 
 def test_the_collector_is_given_back_as_it_was_whenever_something_is_compiled():
     thresholds = gc.get_threshold()
-    gently, collections = LowLatencyGc(), ShortCollections()
-    with gently:
+    low_latency, collections = LowLatencyGc(), ShortCollections()
+    with low_latency:
         collections.freeze()
     settled = gc.get_threshold()
-    with gently:
+    with low_latency:
         pass
     assert (gc.get_threshold(), settled == thresholds) == (settled, False)
-    with gently:
+    with low_latency:
         assert gc.get_threshold() != settled
         collections.close()
     assert gc.get_threshold() == thresholds
 
 
 def test_turns_stay_short_when_a_compilation_ends_that_began_before():
-    interval, gently, seen = sys.getswitchinterval(), LowLatencyGc(), []
+    interval, low_latency, seen = sys.getswitchinterval(), LowLatencyGc(), []
     try:
-        with gently:
+        with low_latency:
             seen.append(sys.getswitchinterval())
         seen.append(sys.getswitchinterval())
-        with gently:
-            gently.keep_turns_short()
+        with low_latency:
+            low_latency.keep_turns_short()
         seen.append(sys.getswitchinterval())
         sys.setswitchinterval(interval)
-        gently.keep_turns_short()
+        low_latency.keep_turns_short()
         seen.append(sys.getswitchinterval())
     finally:
         sys.setswitchinterval(interval)
@@ -134,11 +134,11 @@ def test_a_server_gives_the_collector_back_at_its_end():
 
 
 def test_a_server_freezes_what_exists_and_collects_it_again_at_its_end(freeze_of_servers):
-    gently, held = LowLatencyGc(), [[] for _ in range(1_000)]
-    freeze_of_servers(gently)
+    low_latency, held = LowLatencyGc(), [[] for _ in range(1_000)]
+    freeze_of_servers(low_latency)
     assert gc.get_freeze_count() > len(held)
     assert not any(each is held for each in gc.get_objects())
-    gently.unfreeze()
+    low_latency.unfreeze()
     assert (gc.get_freeze_count(), any(each is held for each in gc.get_objects())) == (0, True)
 
 
@@ -162,13 +162,13 @@ def test_no_collection_visits_many_objects_while_many_documents_are_read_and_com
         if phase == "start":
             visited.append(sum(len(gc.get_objects(generation=each)) for each in range(info["generation"] + 1)))
 
-    gently = LowLatencyGc()
+    low_latency = LowLatencyGc()
     files = [Source(f"{file}.yaml", "---\n".join(DOCUMENT.format(1000 * file + number) for number in range(600)))
              for file in range(2)]
-    with gently:
+    with low_latency:
         gc.callbacks.append(collected)
         try:
-            plugins = Builder(pause=gently.pause)(files)
+            plugins = Builder(pause=low_latency.pause)(files)
         finally:
             gc.callbacks.remove(collected)
     assert len(plugins) == 1200

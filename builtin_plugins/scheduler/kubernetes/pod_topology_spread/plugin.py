@@ -87,7 +87,7 @@ class PodTopologySpread:
                 missing |= passed & ~found.present
                 passed &= found.present
             among = self._eligible(pod, snapshot, constraint, constraints)
-            cache_key, weight = _question(pod, constraint)
+            cache_key, weight = _key_and_weight(pod, constraint)
             sums = (pods.sums(cache_key, weight, found) if among is None
                     else found.sums(pods.column(cache_key, weight), among))
             least = _least(sums, found.in_use(among), constraint.min_domains)
@@ -139,7 +139,7 @@ class PodTopologySpread:
         pods = pod_counts(snapshot)
         for constraint in constraints:
             found = domains(snapshot, constraint.topology_key)
-            cache_key, weight = _question(pod, constraint)
+            cache_key, weight = _key_and_weight(pod, constraint)
             if constraint.topology_key == HOSTNAME:
                 part = _part(pods.column(cache_key, weight), len(scored), constraint)
             else:
@@ -205,7 +205,7 @@ class PodTopologySpread:
         return among
 
 
-def _question(pod: PodInfo, constraint: Constraint) -> tuple[Hashable, Weight]:
+def _key_and_weight(pod: PodInfo, constraint: Constraint) -> tuple[Hashable, Weight]:
     """Return the cache key of a constraint's pod counts, and the weight function."""
     namespace = pod.namespace
 

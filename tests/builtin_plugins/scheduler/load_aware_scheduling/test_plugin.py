@@ -267,7 +267,7 @@ def test_usage_above_the_capacity_gives_nothing_for_that_resource(kit):
     assert Asked(kit, node(), metric(cpu="99")).scores() == {"a": 83 // 2}
 
 
-def test_kept_columns_answer_as_fresh_ones_do_after_every_kind_of_change(kit):
+def test_derived_columns_answer_as_fresh_ones_do_after_every_kind_of_change(kit):
     asked = Asked(kit, node("a"), metric("a"), node("b"), metric("b", cpu="20"))
     changes = [
         pod("x", on="b", since="2026-01-01T00:09:00Z"), metric("b", cpu="30", pods=[reported("x", "1")]),

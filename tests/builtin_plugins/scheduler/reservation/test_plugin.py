@@ -157,7 +157,7 @@ def test_an_unschedulable_reservation_is_not_used_even_by_pods_without_affinity_
     assert matched(pod(affinity={"name": "r"}), node(), closed) == ["r"]
 
 
-def test_selectors_see_the_labels_of_the_node_beneath_those_of_the_reservation():
+def test_selectors_see_the_labels_of_the_node_under_those_of_the_reservation():
     objects = [node(zone="east"), reservation(labels={"tier": "gold"})]
     wanted = {"reservationSelector": {"zone": "east", "tier": "gold"}}
     assert matched(pod(affinity=wanted), *objects) == ["r"]

@@ -230,7 +230,7 @@ EXPRESSION = st.recursive(COMPARISON, lambda inner: st.one_of(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(text=EXPRESSION, used=AMOUNT, wanted=AMOUNT, held=st.lists(AMOUNT, max_size=3), cordoned=st.booleans())
-def test_every_remedy_that_is_told_makes_its_node_pass(text, used, wanted, held, cordoned):
+def test_every_counterfactual_that_is_reported_makes_its_node_pass(text, used, wanted, held, cordoned):
     labels = {"tier": "a"}
     objects = [
         node(labels=labels, **({"unschedulable": True} if cordoned else {})), metric(cpu=f"{used}m"),

@@ -71,7 +71,7 @@ def test_pods_that_agree_are_of_one_kind_whatever_their_names():
     assert pods.kind_of(PodInfo.of(leaving)).terminating
 
 
-def test_an_overlay_counts_its_own_pods_and_changes_nothing_beneath():
+def test_an_overlay_counts_its_own_pods_and_changes_nothing_of_its_base():
     cluster = Cluster([node("a", zone="x"), node("b", zone="x"), node("c"), labelled("one", "a", app="web")])
     snapshot = cluster.snapshot()
     view = snapshot.overlay({"a": NodeChange(remove=["default/one"]), "b": NodeChange(add=[

@@ -219,7 +219,7 @@ def by_node(profile, pod, snapshot):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_kept_answers_are_those_that_plugins_would_give_if_they_were_asked_anew(seed):
+def test_cached_results_are_those_that_plugins_would_return_now(seed):
     random, now = Random(seed), START
     compiled = compile_documents(load([Source("policies.yaml", POLICIES)]))
     registry = Registry.of([*PLUGINS, *compiled], generation=1)
@@ -565,7 +565,7 @@ def test_scores_beyond_their_range_are_left_to_the_plugin_to_tell(said, asked):
     assert (plugin.scored, verdict.score_of("n00")) == (asked, {"Few": 50 if asked else said})
 
 
-def test_a_question_that_lasts_is_asked_for_once_per_shape_of_pods_and_any_other_every_time():
+def test_a_cache_key_that_is_stable_for_a_shape_is_computed_once_per_shape_of_pods_and_any_other_every_time():
     plugin, _, scheduler = counting()
     for stable, times in ((True, 2), (False, 4)):
         asked = []
@@ -829,7 +829,7 @@ def test_a_small_cluster_is_asked_as_it_is():
         assert plugin.asked == [list(range(count))] * 2
 
 
-def test_a_plugin_that_cannot_say_what_its_answer_hangs_on_is_asked_every_time():
+def test_a_plugin_without_a_cache_key_is_called_every_time():
     plugin, _, scheduler = counting()
     plugin.cache_key = lambda point, pod, snapshot: None
     for number in range(2):
