@@ -14,7 +14,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Enforcement
-from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, filter_nodes, score_nodes
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, filter_only, score_only
 from koordpolicy.engine.scheduler.verdict.verdict import Filtered, Verdict, in_fixed_words
 
 from .failures import Faults
@@ -164,7 +164,7 @@ class ShapeEvaluation:
     def _shape(self, group: tuple[PodInfo, ...]) -> PodShape:
         first, pod = group[0], group[0].unbound()
         profile = self.scheduler.profile_of(pod)
-        verdict = filter_nodes(profile, pod, self.snapshot)
+        verdict = filter_only(profile, pod, self.snapshot)
         self.faults.add_verdict(verdict)
         refused_by = self._refused_by(verdict)
         if first.node_name:
@@ -200,12 +200,12 @@ class ShapeEvaluation:
         """Evaluate the nodes of these pods, without these pods."""
         snapshot = self.snapshot.overlay({node: NodeChange(remove=[other.key]) for node, other in pods.items()})
         rows = np.array(sorted(self.snapshot.index[node] for node in pods), np.intp)
-        verdict = filter_nodes(self.scheduler.profile_of(pod), pod, snapshot, among=rows)
+        verdict = filter_only(self.scheduler.profile_of(pod), pod, snapshot, among=rows)
         refused_by[rows] = self._refused_by(verdict)[rows]
 
     def _totals(self, pod: PodInfo, passed: NDArray[np.intp]) -> NDArray[np.int64]:
         """Return the weighted sums of the scores of the nodes that passed."""
-        verdict = score_nodes(self.scheduler.profile_of(pod), pod, self.snapshot, among=passed)
+        verdict = score_only(self.scheduler.profile_of(pod), pod, self.snapshot, among=passed)
         self.faults.add_verdict(verdict)
         for step in verdict.scores:
             values = step.scores.values[passed].astype(np.int64)

@@ -171,7 +171,7 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefus
                     failures=tuple(runner.failures))
 
 
-def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
+def filter_only(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
     """Run `decide` up to its filters, over the nodes `among` (rows; None for all).
 
     The verdict has no node and no scores; `passed` are the feasible nodes, unless the pod was rejected as a whole.
@@ -185,7 +185,7 @@ def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: R
                    refusal=refusal, failures=tuple(runner.failures), considered=len(rows))
 
 
-def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
+def score_only(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
     """Run the scoring part of `decide` over the feasible nodes `among` (rows; None for all).
 
     The verdict has no node; `totals` are the scores, in the order of `passed`, which are the nodes `among`.

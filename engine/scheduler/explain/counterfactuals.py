@@ -29,7 +29,7 @@ from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, PRIORITY_BANDS
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 
-from ..cycle.schedule_one import filter_nodes
+from ..cycle.schedule_one import filter_only
 from ..profiles.profile import Active, Profile
 from ..verdict.verdict import Verdict
 
@@ -117,12 +117,12 @@ def counterfactuals(
 
 def passing(profile: Profile, counterfactual: Counterfactual, snapshot: Snapshot) -> tuple[str, ...]:
     """Return all nodes that would take the pod with these changes; of the cluster as it is, if only the pod changes."""
-    verdict = filter_nodes(profile, counterfactual.pod, snapshot if counterfactual.of_pod else counterfactual.snapshot)
+    verdict = filter_only(profile, counterfactual.pod, snapshot if counterfactual.of_pod else counterfactual.snapshot)
     return tuple(verdict.names[int(row)] for row in verdict.passed)
 
 
 def _filter(profile: Profile, pod: PodInfo, snapshot: Snapshot, row: int | None) -> Verdict:
-    return filter_nodes(profile, pod, snapshot, among=None if row is None else np.array([row], np.intp))
+    return filter_only(profile, pod, snapshot, among=None if row is None else np.array([row], np.intp))
 
 
 def _edits(profile: Profile, tried: _Trial, row: int | None) -> Iterator[Edit]:

@@ -27,7 +27,7 @@ from koordpolicy.engine.framework.border import describe
 from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.kubernetes.objects import json_kind
 
-from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
+from ..cycle.schedule_one import Scheduler, filter_only, score_only
 from ..profiles.profile import Profile
 from .blocks import Blocks, free
 from .bodies import MalformedBody, NodeReader, SentNode, read_envelope
@@ -257,7 +257,7 @@ class Extender:
         self.placements.sent_again(request.pod, request.weight)
         unusable, snapshot, rows, places = self._look_up(request)
         profile = self._pin(request.pod)
-        verdict = filter_nodes(self._scheduler.watched(profile, request.pod), request.pod, snapshot, among=rows)
+        verdict = filter_only(self._scheduler.watched(profile, request.pod), request.pod, snapshot, among=rows)
         self._scheduler.log(verdict)
         self._last_answer = ActiveAnswer(profile, snapshot, rows, verdict)
         if not len(verdict.passed):
@@ -291,7 +291,7 @@ class Extender:
         _, snapshot, rows, places = self._look_up(request)
         profile, pinned = self._pinned(request.pod)
         try:
-            verdict = score_nodes(self._scheduler.watched(profile, request.pod), request.pod, snapshot, among=rows)
+            verdict = score_only(self._scheduler.watched(profile, request.pod), request.pod, snapshot, among=rows)
             self._scheduler.log(verdict)
         finally:
             self._unpin(request.pod)

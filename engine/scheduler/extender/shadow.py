@@ -25,7 +25,7 @@ from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload.reloader import Reloader
 
-from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
+from ..cycle.schedule_one import Scheduler, filter_only, score_only
 from ..profiles.profile import Profile
 from ..verdict.verdict import Verdict
 
@@ -238,10 +238,10 @@ class Shadow:
         pod, snapshot = response.verdict.pod, response.snapshot
         profile = self._scheduler.profile_of(pod)
         if response.priorities is None:
-            other = filter_nodes(profile, pod, snapshot, among=response.rows)
+            other = filter_only(profile, pod, snapshot, among=response.rows)
             difference = _filtered(response, other)
         else:
-            other = score_nodes(profile, pod, snapshot, among=response.rows)
+            other = score_only(profile, pod, snapshot, among=response.rows)
             assert other.totals is not None
             difference = _scored(response, scale(other.totals), ())
         for plugin in {failure.plugin for failure in other.errors()}:

@@ -12,8 +12,8 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import (
     ReservedDevices,
     Scheduler,
     Settings,
-    filter_nodes,
-    score_nodes,
+    filter_only,
+    score_only,
 )
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
@@ -362,9 +362,9 @@ def test_filters_and_scores_can_be_asked_apart_over_some_nodes(kit):
     plugins = [kit.plugin("F", asked), kit.plugin("S", kit.gives(a=50, b=20, c=90, d=10))]
     scheduler = Scheduler(kit.cluster(*"abcd"), kit.live(*plugins))
     snapshot = scheduler.cluster.snapshot()
-    verdict = filter_nodes(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([1, 2, 3], np.intp))
+    verdict = filter_only(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([1, 2, 3], np.intp))
     assert (verdict.passed.tolist(), verdict.size, asked.asked) == ([1, 3], 3, [[1, 2, 3]])
-    alone = filter_nodes(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([2], np.intp))
+    alone = filter_only(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([2], np.intp))
     assert alone.summary() == "default/p cannot be placed: 0/1 nodes are available: 1 no c."
-    scored = score_nodes(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([1, 3], np.intp))
+    scored = score_only(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([1, 3], np.intp))
     assert (scored.best(), scored.node) == ([("b", 20), ("d", 10)], None)

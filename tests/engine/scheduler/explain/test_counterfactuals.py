@@ -15,7 +15,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_only
 from koordpolicy.engine.scheduler.explain.counterfactuals import counterfactuals, passing
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.source import Source
@@ -244,4 +244,4 @@ def test_every_counterfactual_that_is_reported_makes_its_node_pass(text, used, w
         changed, view = info, snapshot
         for edit in counterfactual.edits:
             changed, view = edit.apply(changed, view, "n")
-        assert filter_nodes(profile, changed, view).passed.tolist() == [0]
+        assert filter_only(profile, changed, view).passed.tolist() == [0]

@@ -21,7 +21,7 @@ from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload.build import Builder
 from koordpolicy.engine.scheduler.cycle import plugin_runner
-from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide, filter_nodes, score_nodes
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide, filter_only, score_only
 from koordpolicy.engine.scheduler.result_cache import combined_result, result_cache, store
 from koordpolicy.engine.source import PolicyError, Source
 
@@ -387,7 +387,7 @@ class Journey(RuleBasedStateMachine):
     def ask_about_some_nodes(self, rows, shape):
         among = np.array([row for row in sorted(rows) if row < len(self.plain.cluster.names)], np.intp)
         pod = PodInfo.of(worlds.pod("probe", shape))
-        for ask in (filter_nodes, score_nodes):
+        for ask in (filter_only, score_only):
             cached, plain = (
                 ask(each.profile_of(pod), pod, each.cluster.snapshot(self.now), among=among) for each in self.both
             )

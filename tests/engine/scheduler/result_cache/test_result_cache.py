@@ -16,7 +16,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Framework, Point, Refusal, Scores
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
-from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes, score_nodes
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_only, score_only
 from koordpolicy.engine.scheduler.profiles.configuration import read
 from koordpolicy.engine.scheduler.result_cache import result_cache as caching
 from koordpolicy.engine.source import Source
@@ -211,7 +211,7 @@ def by_node(profile, pod, snapshot):
     """Ask about each node alone: so few rows are never cached."""
     passed, refused, errors = [], {}, []
     for row in range(snapshot.size):
-        found, why, failed = facts(filter_nodes(profile, pod, snapshot, among=np.array([row], np.intp)))
+        found, why, failed = facts(filter_only(profile, pod, snapshot, among=np.array([row], np.intp)))
         passed += found
         refused[snapshot.names[row]] = why[snapshot.names[row]]
         errors += failed
@@ -234,10 +234,10 @@ def test_cached_results_are_those_that_plugins_would_return_now(seed):
         asked = pod(f"p{number}", Random(random.choice(kinds).getstate()[1][0]))
         snapshot = cluster.snapshot(now)
         profile = scheduler.profile_of(asked)
-        verdict = filter_nodes(profile, asked, snapshot)
+        verdict = filter_only(profile, asked, snapshot)
         assert facts(verdict) == by_node(profile, asked, snapshot)
         view = snapshot.overlay({cluster.names[0]: NodeChange()})  # of which no answer is kept
-        assert scores(score_nodes(profile, asked, snapshot)) == scores(score_nodes(profile, asked, view))
+        assert scores(score_only(profile, asked, snapshot)) == scores(score_only(profile, asked, view))
         scheduler.schedule(asked)
 
 
@@ -262,7 +262,7 @@ spec:
     scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
     large = sum(row.allocatable["cpu"] > 4000 for row in cluster.rows)
     for number in range(2):
-        score_nodes(scheduler.profiles[0], pod(f"q{number}", Random(1)), cluster.snapshot())
+        score_only(scheduler.profiles[0], pod(f"q{number}", Random(1)), cluster.snapshot())
         scheduler.schedule(pod(f"p{number}", Random(1)))
     profile = scheduler.profiles[0]
     counted = {
@@ -676,11 +676,11 @@ def test_views_and_single_nodes_that_are_looked_at_leave_nothing_behind_in_a_clu
     )
     profile, snapshot = scheduler.profiles[0], scheduler.cluster.snapshot(START)
     for number in range(100):
-        filter_nodes(profile, pod("q", Random(1)), snapshot, among=np.array([number % NODES], np.intp))
-    first = filter_nodes(profile, pod("q", Random(1)), snapshot).passed[:1]
+        filter_only(profile, pod("q", Random(1)), snapshot, among=np.array([number % NODES], np.intp))
+    first = filter_only(profile, pod("q", Random(1)), snapshot).passed[:1]
     for number in range(100):
         view = snapshot.overlay({f"n{number % NODES:02}": NodeChange(add=[pod(f"p{number}", Random(1))])})
-        filter_nodes(profile, pod("q", Random(1)), view, among=first)
+        filter_only(profile, pod("q", Random(1)), view, among=first)
     scratches = scheduler.cluster.version_cache["scratches"].values()
     assert (len(scratches) <= 16, sum(len(kept) for _, kept in scratches) < 200) == (True, True)
 
@@ -738,7 +738,7 @@ def test_load_aware_scheduling_notices_that_the_clock_goes_back_before_a_metric_
     scheduler = Scheduler(Cluster([*plain, *measured], cache_results_from=0), Live(registry), settings)
     profile, asked = scheduler.profiles[0], pod("p", Random(7))
     passed = [
-        len(filter_nodes(profile, asked, scheduler.cluster.snapshot(now)).passed)
+        len(filter_only(profile, asked, scheduler.cluster.snapshot(now)).passed)
         for now in (START, START + 75 * SECOND, START)
     ]
     assert passed == [NODES, 0, NODES]
@@ -869,7 +869,7 @@ def test_a_changed_row_where_a_pod_cannot_run_is_scored_again_for_a_later_pod(in
     profile = Scheduler(cluster, Live(Registry.of([plugin], generation=1))).profiles[0]
 
     def scored(rows):
-        return score_nodes(profile, pod("p", Random(1)), cluster.snapshot(), among=rows).totals.tolist()
+        return score_only(profile, pod("p", Random(1)), cluster.snapshot(), among=rows).totals.tolist()
 
     every, later = np.arange(NODES), np.arange(1, NODES)
     feasible = np.setdiff1d(every, infeasible)
