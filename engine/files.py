@@ -124,3 +124,8 @@ def make_own_directory(path: Path) -> None:
 def _check_owner(found: os.stat_result, path: Path) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         raise PermissionError(errno.EPERM, f"it belongs to another user (uid {found.st_uid})", str(path))
+
+
+def reason_of(error: OSError) -> str:
+    """Return the system's reason of an error, as a part of a sentence."""
+    return (error.strerror or str(error)).lower()

@@ -1,4 +1,4 @@
-"""Texts and lists of others in messages and views: at bounded length."""
+"""Texts and lists of others in messages and views, at bounded length; and names in camel case."""
 
 from __future__ import annotations
 
@@ -23,3 +23,9 @@ def quoted_list(names: Collection[Any], shown_as: Callable[[Any], str] = str, *,
 def first_of(items: Sequence[T], most: int) -> tuple[Sequence[T], int]:
     """Return the first `most` items, and the number of the others."""
     return items[:most], max(len(items) - most, 0)
+
+
+def camel(name: str) -> str:
+    """Return a name with underscores in camel case: `max_hint_nodes` as `maxHintNodes`."""
+    first, *others = name.split("_")
+    return first + "".join(each.capitalize() for each in others)

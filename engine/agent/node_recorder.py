@@ -20,6 +20,7 @@ from typing import IO, Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Host
+from koordpolicy.engine.texts import camel
 
 from .daemon import Conclusion
 from .live_readings import LiveReadings
@@ -175,18 +176,13 @@ def _content(item: Mapping[str, Any] | None) -> Any:
 def _plain(value: Any) -> Any:
     """Return a machine as `recording.host_of` reads it."""
     if isinstance(value, Host):
-        found = {_camel(each.name): _plain(getattr(value, each.name)) for each in fields(value)}
+        found = {camel(each.name): _plain(getattr(value, each.name)) for each in fields(value)}
         found["processors"] = [[each.cpu, each.core, each.socket, each.numa_node] for each in value.processors]
         return found
     if is_dataclass(value) and not isinstance(value, type):
-        return {_camel(each.name): _plain(getattr(value, each.name)) for each in fields(value)}
+        return {camel(each.name): _plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(each.capitalize() for each in others)

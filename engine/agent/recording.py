@@ -37,6 +37,7 @@ from koordpolicy.engine.explanation import shortened
 from koordpolicy.engine.framework.qos import Evictions, Host, Processor, Storage
 from koordpolicy.engine.kubernetes.objects import parse_fault
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
+from koordpolicy.engine.texts import camel
 
 from .logical_directory import logical_directory
 from .metric_cache.readings import MetricReadings
@@ -355,7 +356,7 @@ def host_of(facts: Mapping[str, Any]) -> Host:
 
 
 def _known_fields(of: type[Host | Storage], facts: Mapping[str, Any]) -> dict[str, str]:
-    known = {_camel(each.name): each.name for each in fields(of)}
+    known = {camel(each.name): each.name for each in fields(of)}
     unknown = sorted(facts.keys() - known)
     if unknown:
         raise ValueError(f"unknown key `{unknown[0]}`, known are {', '.join(f'`{key}`' for key in known)}")
@@ -411,11 +412,6 @@ _FACTS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "l3_caches": _list_of(_whole), "cgroup_version": _whole, "page_size": _whole, "storage": _storage,
 }
 """The readers of the fields of `Host`."""
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(each.capitalize() for each in others)
 
 
 class RecordedReadings(MetricReadings):

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from koordpolicy.engine.files import reason_of
+
 from .faults import BundleFault
 
 DOCKER_HUB: Final = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
@@ -114,7 +116,7 @@ class Logins:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
-            raise self._fault((error.strerror or str(error)).lower()) from None
+            raise self._fault(reason_of(error)) from None
         except (ValueError, RecursionError):
             raise self._fault("it is not JSON") from None
         if not isinstance(data, dict):

@@ -22,6 +22,8 @@ from typing import Any, Final
 from urllib.error import URLError
 from urllib.parse import urlencode, urljoin, urlsplit
 
+from koordpolicy.engine.files import reason_of
+
 from .faults import BundleFault
 from .logins import DOCKER_HUB, NOBODY, Login, Logins
 from .manifest import INDEX, LARGEST_MANIFEST, MANIFEST, Descriptor
@@ -245,7 +247,7 @@ class RegistryClient:
                                "it may speak plain HTTP, which is for loopback only", passing=True)
         if isinstance(why, TimeoutError):
             return self._fault(f"it does not answer within {self._access.seconds:g} s", "try again later", passing=True)
-        shown = (why.strerror or str(why)).lower() if isinstance(why, OSError) else str(why) or type(why).__name__
+        shown = reason_of(why) if isinstance(why, OSError) else str(why) or type(why).__name__
         return self._fault(f"it cannot be reached: {shown[:300]}", "check its name and the network", passing=True)
 
     # Logging in.
@@ -318,7 +320,7 @@ def _opener(ca: Path | None, *, proxies: bool) -> urllib.request.OpenerDirector:
         try:
             context.load_verify_locations(ca)
         except OSError as error:  # also ssl.SSLError, which is one
-            raise BundleFault(f"`--registry-ca {ca}` cannot be used: {(error.strerror or str(error)).lower()}",
+            raise BundleFault(f"`--registry-ca {ca}` cannot be used: {reason_of(error)}",
                               "name a file with certificates in PEM", code="unusable-ca") from None
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler(None if proxies else {}), urllib.request.HTTPHandler(),

@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from koordpolicy.engine.files import reason_of
+
 from . import delegation
 from .composition import add_choice, add_cluster, add_policies
 from .console_state import sources_of
@@ -274,7 +276,7 @@ def _changes(options: argparse.Namespace, guard: Guard) -> ChangeRoutes | None:
     try:
         audit = AuditFile(options.audit_log)
     except OSError as error:
-        raise Stop(f"`--audit-log {options.audit_log}` cannot be written: {(error.strerror or str(error)).lower()}",
+        raise Stop(f"`--audit-log {options.audit_log}` cannot be written: {reason_of(error)}",
                    ) from None
     return ChangeRoutes(ChangeableServers(tuple(words_of(options.endpoints, "--endpoints")), read, changer), audit)
 

@@ -80,7 +80,7 @@ def _write(connection: Connection, kinds: list[str], path: Path) -> Dumped:
     """Write the dump to a new file beside the path, and then put it there: a link is replaced, not followed."""
     from koordpolicy.engine.client.transport import Transport
     from koordpolicy.engine.cluster.sources.dump import dump
-    from koordpolicy.engine.files import beside_of, create_private
+    from koordpolicy.engine.files import beside_of, create_private, reason_of
 
     beside = beside_of(path)
     with progress("dumping", len(kinds)) as done:
@@ -96,7 +96,7 @@ def _write(connection: Connection, kinds: list[str], path: Path) -> Dumped:
                 os.fsync(file.fileno())
             beside.replace(path)
         except OSError as error:
-            raise Stop(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
+            raise Stop(f"cannot write `{path}`: {reason_of(error)}") from None
         finally:
             beside.unlink(missing_ok=True)
     return found

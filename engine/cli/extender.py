@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.texts import camel
 
 from . import delegation, reloading, serving
 from .composition import (
@@ -33,7 +34,7 @@ from .composition import (
 from .ending import Ending, leave
 from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs
-from .numbers import number
+from .numbers import number, seconds_or_none, share
 from .policy_sources import is_elsewhere
 from .reloading import PolicyLoader, check_paths, load_vetted
 from .serving import EXTENDER_ADDRESS, address, tls_of
@@ -83,9 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--priorities", choices=("MinMax", "Max"),
                        help="how totals are scaled to 0..10 over the nodes of a request: from the lowest to the "
                             "highest total, or in proportion to the highest (default: MinMax)")
-    group.add_argument("--refresh", metavar="SECONDS", type=_seconds,
+    group.add_argument("--refresh", metavar="SECONDS", type=seconds_or_none,
                        help="0 reads a live cluster once instead of watching it; other values mean nothing any more")
-    group.add_argument("--assume", metavar="SECONDS", type=_seconds,
+    group.add_argument("--assume", metavar="SECONDS", type=seconds_or_none,
                        help="how long a pod is assumed to be on the best node of its answer until the cluster shows "
                             f"its node; 0 for never (default: {ASSUMED_SECONDS:g} for a live cluster, else 0)")
     group.add_argument("--bind-pods", action="store_true", default=None,
@@ -97,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="policies that are evaluated beside the active ones, without effect: differences are counted "
         "and sampled in /status and /metrics, and `koord-policy promote` activates them",
     )
-    group.add_argument("--shadow-share", metavar="RATE", type=_rate,
+    group.add_argument("--shadow-share", metavar="RATE", type=share,
                        help="the share (0..1) of the scheduling thread's time that the shadow may use (default: "
                             "0.25)")
     group.add_argument("--decision-timeout", metavar="SECONDS", type=_positive,
@@ -217,13 +218,8 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     names = ("policies", "enable", "cluster", "profile", "seed", *_OPTIONS, *serving.OPTIONS, *reloading.OPTIONS)
     found = {name: getattr(options, name) for name in names}
     return {"kind": "ExtenderOptions"} | {
-        _camel(name): value if isinstance(value, bool | int | float | list | tuple) else str(value)
+        camel(name): value if isinstance(value, bool | int | float | list | tuple) else str(value)
         for name, value in found.items() if value is not None}
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 def loader(
@@ -359,14 +355,6 @@ def _say_ready(loaded: Loaded) -> None:
 
 def _flush() -> None:
     sys.stdout.flush()  # the parent process waits for this line, also through a pipe
-
-
-def _rate(text: str) -> float:
-    return number(text, "number from 0 to 1", lambda value: 0 <= value <= 1)
-
-
-def _seconds(text: str) -> float:
-    return number(text, "number of seconds from 1 to 86400, or 0", lambda value: value == 0 or 1 <= value <= 86_400)
 
 
 def _positive(text: str) -> float:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from koordpolicy.engine.documents import GROUP, decode, files_of, read
 from koordpolicy.engine.documents.nodes import LARGEST_FILE
 from koordpolicy.engine.explanation import counted
-from koordpolicy.engine.files import write_whole
+from koordpolicy.engine.files import reason_of, write_whole
 from koordpolicy.engine.formatting import format_source
 from koordpolicy.engine.source import PolicyError, Problem, Source, in_order, render
 
@@ -123,7 +123,7 @@ def _read(path: str) -> bytes:
             return file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise PolicyError([
-            Problem(f"cannot read `{path}`: {(error.strerror or str(error)).lower()}", code="unreadable"),
+            Problem(f"cannot read `{path}`: {reason_of(error)}", code="unreadable"),
         ]) from None
 
 
@@ -137,4 +137,4 @@ def _write(path: Path, before: bytes, after: bytes) -> None:
         write_whole(real, after)
         real.chmod(rights)
     except OSError as error:
-        raise Stop(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
+        raise Stop(f"cannot write `{path}`: {reason_of(error)}") from None

@@ -45,3 +45,13 @@ def whole(text: str) -> int:
 def positive_seconds(text: str) -> float:
     """Read an option's value that is a number of seconds above 0."""
     return number(text, "number of seconds above 0", lambda value: 0 < value < math.inf)
+
+
+def share(text: str) -> float:
+    """Read an option's value that is a number from 0 to 1; raises `argparse.ArgumentTypeError` for any other."""
+    return number(text, "number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def seconds_or_none(text: str) -> float:
+    """Read an option's value of a second to a day, or 0; raises `argparse.ArgumentTypeError` for any other."""
+    return number(text, "number of seconds from 1 to 86400, or 0", lambda value: value == 0 or 1 <= value <= 86_400)

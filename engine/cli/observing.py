@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from koordpolicy import __version__
 from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.files import reason_of
 
 from .composition import count
 from .durations import seconds
@@ -158,7 +159,7 @@ def _recorder_of(
     except Busy:
         raise Stop(f"another process records into `{options.record}`: name another directory") from None
     except OSError as error:
-        raise Stop(f"cannot record into `{options.record}`: {(error.strerror or str(error)).lower()}") from None
+        raise Stop(f"cannot record into `{options.record}`: {reason_of(error)}") from None
 
 
 def _log_of(options: argparse.Namespace, live: Live, clock: Callable[[], int]) -> DecisionLog | None:
@@ -172,7 +173,7 @@ def _log_of(options: argparse.Namespace, live: Live, clock: Callable[[], int]) -
     try:
         return DecisionLog(options.decision_log, live, sample=sample, limits=limits, clock=clock)
     except OSError as error:
-        raise Stop(f"cannot write `{options.decision_log}`: {(error.strerror or str(error)).lower()}") from None
+        raise Stop(f"cannot write `{options.decision_log}`: {reason_of(error)}") from None
 
 
 def _size(text: str) -> int:

@@ -17,6 +17,7 @@ from koordpolicy.engine.descheduler.proof.memory import UselessEvictionMemory
 from koordpolicy.engine.descheduler.proof.prove import Proving
 from koordpolicy.engine.descheduler.proof.store import KEY, FileMemoryStore, decoded
 from koordpolicy.engine.descheduler.results import EvictionOutcome
+from koordpolicy.engine.files import reason_of
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
@@ -84,7 +85,7 @@ def save_memory(options: argparse.Namespace, memory: UselessEvictionMemory | Non
     try:
         FileMemoryStore(Path(options.memory)).save(memory)
     except OSError as error:
-        raise Stop(f"the memory cannot be written to `{options.memory}`: {_reason(error)}") from None
+        raise Stop(f"the memory cannot be written to `{options.memory}`: {reason_of(error)}") from None
 
 
 def warn_of_proofs(outcomes: Iterable[EvictionOutcome]) -> None:
@@ -167,8 +168,4 @@ def _read(path: Path) -> UselessEvictionMemory:
     try:
         return FileMemoryStore(path).load()
     except OSError as error:
-        raise Stop(f"the memory `{path}` cannot be read: {_reason(error)}") from None
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+        raise Stop(f"the memory `{path}` cannot be read: {reason_of(error)}") from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy import __version__
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.source import PolicyError, Severity
 
 from .exits import Exit, Stop
@@ -109,7 +110,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     write(f"pushed {reference.at(pushed.digest)}")
     if pushed.before not in (None, pushed.digest):
         write(f"  the tag `{reference.tag}` was {pushed.before}")
-    write(f"  hash {digest}, {_counted(len(files), 'file')}, {_counted(warnings, 'warning')}")
+    write(f"  hash {digest}, {counted(len(files), 'file')}, {counted(warnings, 'warning')}")
     write("  not signed" if key is None else f"  signed with `{key.path}`, whose public key is {key.id}")
     return Exit.OK
 
@@ -166,7 +167,3 @@ def _linted(files: Mapping[str, bytes], names: Mapping[str, str], builtins: Buil
         if entry.problem.severity is Severity.WARNING:
             warn(entry.problem.render())
     return report
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from . import cluster_policies, policy_sources
 from .composition import context_of, discovered_plugins, need_policies_path
 from .exits import Stop, refuse_given
-from .numbers import number
+from .numbers import number, seconds_or_none, share
 
 if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Live, Plugin
@@ -56,10 +56,10 @@ def add_arguments(
                             "crd` (default: koord-policy-status in the namespace of the pod, or in kube-system)")
     group.add_argument("--registry-interval", metavar="SECONDS", type=_interval,
                        help="the time between two reads of a bundle's tag (default: 60)")
-    group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
+    group.add_argument("--max-error-rate", metavar="RATE", type=share,
                        help="roll policies back if the expressions failed in more than this share (0..1) of their "
                             "first 100 calls")
-    group.add_argument("--compile-timeout", metavar="SECONDS", type=_seconds,
+    group.add_argument("--compile-timeout", metavar="SECONDS", type=seconds_or_none,
                        help="how long a file of policies may take to be checked, in a process of its own; 0 compiles "
                             f"without that process ({compile_timeout})")
 
@@ -205,13 +205,5 @@ class PolicyLoader:
         return builder if self._vetter is None else VettedBuild(builder, self._vetter)
 
 
-def _rate(text: str) -> float:
-    return number(text, "number from 0 to 1", lambda value: 0 <= value <= 1)
-
-
 def _interval(text: str) -> float:
     return number(text, "number of seconds from 1 to 86400", lambda value: 1 <= value <= 86_400)
-
-
-def _seconds(text: str) -> float:
-    return number(text, "number of seconds from 1 to 86400, or 0", lambda value: value == 0 or 1 <= value <= 86_400)

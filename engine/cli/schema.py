@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.documents import schema
+from koordpolicy.engine.files import reason_of
 from koordpolicy.engine.source import did_you_mean
 
 from .exits import Exit, Stop
@@ -176,7 +177,7 @@ def _write_all(directory: Path, version: str, known: tuple[str, ...]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Stop(f"cannot make `{directory}`: {(error.strerror or str(error)).lower()}") from None
+        raise Stop(f"cannot make `{directory}`: {reason_of(error)}") from None
     for kind in known:
         path = directory / f"{kind}.json"
         write_file(path, json.dumps(of_kind(kind, version), indent=2, ensure_ascii=False) + "\n")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from koordpolicy import __version__
+from koordpolicy.engine.files import reason_of
 
 from .composition import add_cluster, add_policies, count, moment_of, objects_of
 from .exits import Exit, Stop
@@ -246,7 +247,7 @@ def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
     except Busy:
         raise Stop(f"another sweep is writing `{path}`: wait for it, or name another `--out`") from None
     except OSError as error:
-        raise Stop(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
+        raise Stop(f"cannot write `{path}`: {reason_of(error)}") from None
 
 
 def _write_files(

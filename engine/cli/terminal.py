@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy.engine.escaping import one_line, visible, visible_json
-from koordpolicy.engine.files import write_whole
+from koordpolicy.engine.files import reason_of, write_whole
 
 from .exits import Stop
 
@@ -222,4 +222,4 @@ def write_file(path: Path, content: str | bytes) -> None:
         else:
             write_whole(path, content)
     except OSError as error:
-        raise Stop(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
+        raise Stop(f"cannot write `{path}`: {reason_of(error)}") from None

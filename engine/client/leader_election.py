@@ -111,17 +111,6 @@ class Leadership:
     """Attempts that read the Lease first: all but renewals, and renewals of a Lease that had changed."""
 
 
-def renewal_fault(lease: LeaseSettings | None, leadership: Leadership, now: float) -> str:
-    """Return why a leader is not healthy: its Lease ended more than 20 s ago; empty for all others.
-
-    `now` is the elector's clock in seconds; `lease` is None without an election.
-    """
-    if lease is None or not leadership.leading:
-        return ""
-    late = now - leadership.renewed_at - lease.lease_s
-    return f"failed election to renew leadership on lease {lease.name} for {late:.0f} s" if late > _TOLERANCE_S else ""
-
-
 async def request_lease(
     transport: Transport, settings: LeaseSettings, method: str, path: str, body: bytes | None = None,
 ) -> dict[str, Any]:
@@ -419,3 +408,14 @@ class LeaderElection:
                 note=f"{elector.settings.identity} {what}")
         if callback is not None:
             callback()
+
+
+def renewal_fault(lease: LeaseSettings | None, election: LeaderElection | None, now: float) -> str:
+    """Return why a leader is not healthy: its Lease ended more than 20 s ago; empty for all others.
+
+    `now` is the elector's clock in seconds; `lease` and `election` are None without an election.
+    """
+    if lease is None or election is None or not (leadership := election.state).leading:
+        return ""
+    late = now - leadership.renewed_at - lease.lease_s
+    return f"failed election to renew leadership on lease {lease.name} for {late:.0f} s" if late > _TOLERANCE_S else ""

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from koordpolicy.engine.files import reason_of
+
 if TYPE_CHECKING:
     import http.client
 
@@ -146,7 +148,7 @@ class Caller:
             raise _NoAnswer(late) from None
         except OSError as fault:
             raise _NoAnswer(late if time.monotonic() >= until else
-                            f"cannot be reached: {_reason_of(fault)}") from None
+                            f"cannot be reached: {_why(fault)}") from None
         except http.client.HTTPException:
             raise _NoAnswer(late if time.monotonic() >= until else self._no_server) from None
         finally:
@@ -168,7 +170,7 @@ class Caller:
         return b"".join(parts)
 
 
-def _reason_of(fault: OSError) -> str:
+def _why(fault: OSError) -> str:
     if isinstance(fault, ssl.SSLCertVerificationError):
         if fault.verify_code in _OTHER_NAMES:
             return f"its certificate is for other names: {fault.verify_message.rstrip('.')} (see `--server-name`)"
@@ -177,7 +179,7 @@ def _reason_of(fault: OSError) -> str:
         if fault.reason in _NO_TLS:
             return "it speaks no TLS (write http:// if it should not)"
         return f"the TLS handshake failed: {(fault.reason or str(fault)).lower().replace('_', ' ')}"
-    return (fault.strerror or str(fault)).lower()
+    return reason_of(fault)
 
 
 def _cut(connected: socket.socket | None) -> None:

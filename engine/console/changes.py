@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 
 from koordpolicy.engine.client.server_calls import Caller, EndpointAnswer
+from koordpolicy.engine.files import reason_of
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.monitoring.addresses import UnresolvedError, addresses_of
 from koordpolicy.engine.scheduler.extender.admin import DECISIONS, MOST_DIFFERENCES
@@ -243,7 +244,7 @@ class ChangeRoutes:
         try:
             await asyncio.get_running_loop().run_in_executor(self._calls, self._audit.append, line)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = reason_of(error)
             _LOG.error("the audit log `%s` cannot be written: %s", self._audit.path, why)
             what = "nothing was changed" if phase == "begin" else "the change was made"
             raise NotPermitted(503, f"the audit log cannot be written: {why}: {what}") from None

@@ -147,13 +147,14 @@ def check_low_node_load(internal: Mapping[str, Any]) -> Iterator[Fault]:
     if namespaces.get("include") and namespaces.get("exclude"):
         yield ("evictableNamespaces",), "only one of Include/Exclude namespaces can be set"
     for index, each in enumerate(internal.get("podSelectors") or ()):
-        yield from _check_selector(each.get("selector"), ("podSelectors", index, "selector"))
+        yield from selector_faults(each.get("selector"), ("podSelectors", index, "selector"))
     for index, pool in enumerate(internal.get("nodePools") or ()):
         for path, message in _check_pool(pool):
             yield ("nodePools", index, *path), message
 
 
-def _check_selector(selector: Mapping[str, Any] | None, path: tuple[str | int, ...]) -> Iterator[Fault]:
+def selector_faults(selector: Mapping[str, Any] | None, path: tuple[str | int, ...]) -> Iterator[Fault]:
+    """Yield the fault of a label selector at a path, if it has one."""
     try:
         check_selector(selector)
     except ValueError as error:
@@ -161,7 +162,7 @@ def _check_selector(selector: Mapping[str, Any] | None, path: tuple[str | int, .
 
 
 def _check_pool(pool: Mapping[str, Any]) -> Iterator[Fault]:
-    yield from _check_selector(pool.get("nodeSelector"), ("nodeSelector",))
+    yield from selector_faults(pool.get("nodeSelector"), ("nodeSelector",))
     for key in _THRESHOLDS:
         for resource, percent in (pool.get(key) or {}).items():
             if percent < 0:

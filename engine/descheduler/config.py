@@ -17,11 +17,10 @@ from koordpolicy.engine.documents import parse_duration, read_configuration
 from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
 from koordpolicy.engine.documents.validation import validate, validate_plain
 from koordpolicy.engine.framework.points import Proof
-from koordpolicy.engine.kubernetes.selectors import check_selector
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from .argument_faults import Fault, field_path
-from .arguments import DEFAULT_POOL, KINDS, place_of
+from .arguments import DEFAULT_POOL, KINDS, place_of, selector_faults
 from .decoding import argument_problems, items_at, places_of_plugins, written_args
 from .ignored_fields import warnings_of
 from .kubernetes_policy import KIND as POLICY
@@ -299,12 +298,12 @@ def _check(internal: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Fa
             yield (*path, "name"), f"Duplicate value: `{profile['name']}` names an earlier profile too"
         names.append(profile["name"])
         yield from _check_arguments(profile, given["profiles"][index], path)
-        yield from _check_selector(profile.get("nodeSelector"), (*path, "nodeSelector"))
+        yield from selector_faults(profile.get("nodeSelector"), (*path, "nodeSelector"))
     for key in ("healthzBindAddress", "metricsBindAddress"):
         message = _check_address(internal[key])
         if message:
             yield (key,), f"Invalid value: `{internal[key]}`: {message}"
-    yield from _check_selector(internal.get("nodeSelector"), ("nodeSelector",))
+    yield from selector_faults(internal.get("nodeSelector"), ("nodeSelector",))
 
 
 def _check_connection(internal: Mapping[str, Any]) -> Iterator[Fault]:
@@ -343,13 +342,6 @@ def _as_written(path: tuple[str | int, ...], args: Mapping[str, Any]) -> tuple[s
     pools = args.get("nodePools") or ()
     written = [index for index, pool in enumerate(pools) if pool.get("name") != DEFAULT_POOL]
     return ("nodePools", written[path[1] - 1], *path[2:])
-
-
-def _check_selector(selector: Mapping[str, Any] | None, path: tuple[str | int, ...]) -> Iterator[Fault]:
-    try:
-        check_selector(selector)
-    except ValueError as error:
-        yield path, str(error)
 
 
 def _check_address(address: str) -> str:

@@ -164,11 +164,12 @@ def aggregate(errors: Iterable[str]) -> str:
 
 def ready_rows(snapshot: Snapshot, selector: Mapping[str, Any] | None = None) -> Rows:
     """Return the rows of nodes that are ready by their conditions and match a selector, including cordoned ones."""
-    ready = np.array([row for row in range(snapshot.size) if _is_ready(snapshot.node(row))], dtype=np.intp)
+    ready = np.array([row for row in range(snapshot.size) if is_ready(snapshot.node(row))], dtype=np.intp)
     return select_rows(snapshot, ready, selector)
 
 
-def _is_ready(node: Mapping[str, Any]) -> bool:
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Return whether no condition reports the node as not ready."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return all(each.get("status") == "True" for each in conditions if each.get("type") == "Ready")
 

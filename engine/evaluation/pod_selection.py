@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.documents import PodMatch
+from koordpolicy.engine.kubernetes.metadata import labels_of
 from koordpolicy.engine.kubernetes.vocabulary import NAMESPACE_NAME_LABEL
 
 SYSTEM_NAMESPACE: Final = "kube-system"
@@ -64,8 +65,3 @@ def _is_of_the_system(pod: PodInfo) -> bool:
 def priority_class(pod: PodInfo) -> str:
     """Return the name of the pod's PriorityClass, or an empty string."""
     return str((pod.object.get("spec") or {}).get("priorityClassName") or "")
-
-
-def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the labels of an object."""
-    return (item.get("metadata") or {}).get("labels") or {}

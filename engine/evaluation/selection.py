@@ -11,8 +11,7 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import NodeMatch
-
-from .pod_selection import labels_of
+from koordpolicy.engine.kubernetes.metadata import labels_of
 
 NODE_PATHS: Final[frozenset[Path]] = frozenset((("node", "metadata", "labels"), ("node", "metadata", "name")))
 """The paths that `match.nodes` reads."""

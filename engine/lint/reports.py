@@ -24,6 +24,7 @@ from koordpolicy.engine.annotations import (
     to_json_text,
 )
 from koordpolicy.engine.escaping import visible
+from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.source import Problem, Severity, Span, in_order, most_severe, render
 
 from .rules import RULES, LintRule
@@ -98,20 +99,16 @@ def as_text(report: LintReport) -> str:
         lines.append(f"... and {len(report.entries) - len(shown)} more")
     if lines:
         lines.append("")
-    counts = [_counted(report.count(Severity.ERROR), "error"), _counted(report.count(Severity.WARNING), "warning")]
+    counts = [counted(report.count(Severity.ERROR), "error"), counted(report.count(Severity.WARNING), "warning")]
     notes = report.count(Severity.NOTE)
     if notes:
-        counts.append(_counted(notes, "note"))
-    where = f"{_counted(report.documents, 'document')} of {_counted(len(report.files), 'file')}"
+        counts.append(counted(notes, "note"))
+    where = f"{counted(report.documents, 'document')} of {counted(len(report.files), 'file')}"
     lines.append(f"{', '.join(counts)} in {where}")
     fixable = sum(each.fixable for each in report.entries)
     if fixable:
-        lines.append(f"{_counted(fixable, 'finding')} can be fixed with --fix")
+        lines.append(f"{counted(fixable, 'finding')} can be fixed with --fix")
     return visible("\n".join(lines)) + "\n"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def as_json(report: LintReport) -> str:

@@ -16,6 +16,7 @@ from koordpolicy.engine.client.projection import FieldPath, Projection
 from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.client.resources import BY_KIND, ApiResource
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.kubernetes.metadata import labels_of
 from koordpolicy.engine.kubernetes.vocabulary import QUOTA_NAME_LABEL
 
 _LOG: Final = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class ManagedObjects:
         self._pods[key] = pod
         if pod.node_name:
             self._by_node.setdefault(pod.node_name, {})[key] = pod
-        quota = _labels(pod.object).get(QUOTA_NAME_LABEL)
+        quota = labels_of(pod.object).get(QUOTA_NAME_LABEL)
         if quota:
             self._by_quota.setdefault(quota, {})[key] = None
 
@@ -113,7 +114,7 @@ class ManagedObjects:
         if pod is None:
             return
         _take_out(self._by_node, pod.node_name, key)
-        _take_out(self._by_quota, _labels(pod.object).get(QUOTA_NAME_LABEL) or "", key)
+        _take_out(self._by_quota, labels_of(pod.object).get(QUOTA_NAME_LABEL) or "", key)
 
     def object(self, kind: str, key: str) -> Mapping[str, Any] | None:
         """Return an object, or None."""
@@ -143,10 +144,6 @@ def _take_out(index: dict[str, dict[str, Any]], name: str, key: str) -> None:
         held.pop(key, None)
         if not held:
             del index[name]
-
-
-def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
-    return (item.get("metadata") or {}).get("labels") or {}
 
 
 def _uid(item: Mapping[str, Any]) -> object:

@@ -70,9 +70,7 @@ class ManagerOperations:
 
     def _lease(self) -> str:
         server = self._server
-        if server is None or server.election is None:
-            return ""
-        return renewal_fault(server.settings.lease, server.election.state, self._clock())
+        return "" if server is None else renewal_fault(server.settings.lease, server.election, self._clock())
 
     def _sync(self) -> str:
         server = self._server

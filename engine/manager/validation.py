@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import listed
+from koordpolicy.engine.kubernetes.metadata import labels_of
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.vocabulary import (
     BATCH,
@@ -60,7 +61,7 @@ def _check_unchanged(pod: Mapping[str, Any], old: Mapping[str, Any]) -> None:
     for field, before, now in (
         (f"labels[{QOS_CLASS_LABEL}]", raw_qos_class(old), raw_qos_class(pod)),
         (f"labels[{PRIORITY_CLASS_LABEL}]", raw_priority_band(old), raw_priority_band(pod)),
-        (f"labels[{SUB_PRIORITY_LABEL}]", _labels(old).get(SUB_PRIORITY_LABEL), _labels(pod).get(SUB_PRIORITY_LABEL)),
+        (f"labels[{SUB_PRIORITY_LABEL}]", *(labels_of(each).get(SUB_PRIORITY_LABEL) for each in (old, pod))),
     ):
         if before != now:
             raise AdmissionRefusal(
@@ -79,9 +80,9 @@ def _check_cores(pod: Mapping[str, Any], qos: str) -> None:
 
 
 def _check_quota(pod: Mapping[str, Any], quota: Callable[[str], Mapping[str, Any] | None]) -> None:
-    name = _labels(pod).get(QUOTA_NAME_LABEL)
+    name = labels_of(pod).get(QUOTA_NAME_LABEL)
     found = quota(name) if name else None
-    if found is not None and _labels(found).get(_IS_PARENT_LABEL) == "true":
+    if found is not None and labels_of(found).get(_IS_PARENT_LABEL) == "true":
         raise AdmissionRefusal(f"quota {name} is a parent quota group, pods cannot be in it")
 
 
@@ -90,10 +91,6 @@ def _requests(pod: Mapping[str, Any], name: str) -> bool:
     return any(name in ((container.get("resources") or {}).get(field) or {})
                for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
                for field in ("requests", "limits"))
-
-
-def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
-    return (item.get("metadata") or {}).get("labels") or {}
 
 
 def check_quota(item: Mapping[str, Any]) -> None:
@@ -122,7 +119,7 @@ def check_quota_deletion(
     if name in _PROTECTED_QUOTAS:
         raise AdmissionRefusal(f"invalid quota {name}: it cannot be deleted")
     children = sorted(str((each.get("metadata") or {}).get("name")) for each in quotas
-                      if _labels(each).get(_PARENT_LABEL) == name)
+                      if labels_of(each).get(_PARENT_LABEL) == name)
     if children:
         raise AdmissionRefusal(
             f"delete quota failed, quota {name} has {len(children)} child quotas: {listed(children, _NAMED)}")

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final, Protocol, Self
 
 from koordpolicy.engine.documents import LARGEST_FILE, decode, is_left_out, is_policy_file
+from koordpolicy.engine.files import reason_of
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 LINK: Final = "..data"
@@ -250,7 +251,7 @@ class Mount:
                 except OSError as error:
                     if not prefix:
                         raise
-                    yield _Entry(prefix, prefix, place.directory, (prefix, error.errno), _reason(error))
+                    yield _Entry(prefix, prefix, place.directory, (prefix, error.errno), reason_of(error))
                     continue
                 above |= {_identity(os.fstat(directory))}
                 for name in names:
@@ -283,7 +284,7 @@ class Mount:
                 return _Entry(None, name, directory, (relative, None)), None
             return _Entry(relative, name, directory, (relative, errno.ENOENT), "it links to nothing"), None
         except OSError as error:
-            return _Entry(relative, name, directory, (relative, error.errno), _reason(error)), None
+            return _Entry(relative, name, directory, (relative, error.errno), reason_of(error)), None
         if not stat.S_ISREG(status.st_mode):
             entry = _Entry(relative, name, directory, (relative, status.st_mode), "it is not a regular file")
             return entry, status
@@ -301,7 +302,7 @@ class Mount:
         except FileNotFoundError:
             return b"", False
         except OSError as error:
-            return Problem(f"`{name}` cannot be read: {_reason(error)}", help="give the process the right to read it",
+            return Problem(f"`{name}` cannot be read: {reason_of(error)}", help="give the process the right to read it",
                            code="unreadable-file"), True
         try:
             before = os.fstat(descriptor)
@@ -320,7 +321,7 @@ class Mount:
             content = b"".join(parts)
             return content, len(content) == before.st_size and _mark(os.fstat(descriptor)) == _mark(before)
         except OSError as error:
-            return Problem(f"`{name}` cannot be read: {_reason(error)}", code="unreadable-file"), True
+            return Problem(f"`{name}` cannot be read: {reason_of(error)}", code="unreadable-file"), True
         finally:
             os.close(descriptor)
 
@@ -423,12 +424,8 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
-
-
 def _absent(error: OSError) -> Stamp:
     if error.errno in _GONE:
         shown = error.strerror if error.strerror and "`" in error.strerror else "it does not exist"
         return Stamp(Presence.MISSING, reason=shown)
-    return Stamp(Presence.UNREADABLE, (error.errno,), reason=_reason(error))
+    return Stamp(Presence.UNREADABLE, (error.errno,), reason=reason_of(error))

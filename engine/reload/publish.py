@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from koordpolicy.engine.files import write_new
+from koordpolicy.engine.files import reason_of, write_new
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .mount import LINK, Mount, Version
@@ -37,7 +37,7 @@ def content_of(mount: Mount, version: Version) -> dict[str, bytes]:
         try:
             files[relative] = Path(name).read_bytes()
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = reason_of(error)
             raise _refusal(f"`{name}` cannot be read: {why}", "unreadable-file") from None
         if hashlib.sha256(files[relative]).hexdigest() != digest:
             raise _refusal(f"`{name}` has just been changed: nothing was published", "unsettled")
@@ -64,7 +64,7 @@ def publish(mount: Mount, files: Mapping[str, bytes]) -> None:
         else:
             raise _refusal(f"`{mount.path}` is one file, and {len(files)} are to be published", "not-publishable")
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = reason_of(error)
         code = "read-only" if error.errno in _REFUSED else "not-publishable"
         raise _refusal(f"`{mount.path}` cannot be written: {why}", code) from None
 

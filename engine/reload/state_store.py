@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from koordpolicy.engine.files import beside_of, make_own_directory, read_own, write_new
+from koordpolicy.engine.files import beside_of, make_own_directory, read_own, reason_of, write_new
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .mount import Version
@@ -104,7 +104,7 @@ class Store:
         except FileNotFoundError:
             raise _refusal(f"there is no last good set in `{self._directory}`", "missing-state") from None
         except OSError as error:
-            raise _refusal(f"the last good set `{self.path}` cannot be read: {(error.strerror or str(error)).lower()}",
+            raise _refusal(f"the last good set `{self.path}` cannot be read: {reason_of(error)}",
                            "unreadable-state") from None
         head, _, body = content.partition(b"\n")
         words = head.decode("ascii", "replace").split(" ")

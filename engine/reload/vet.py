@@ -27,6 +27,7 @@ from typing import Any, Final, Never
 
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Document, Documents, load
+from koordpolicy.engine.files import reason_of
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span, first_problems
 
@@ -184,7 +185,7 @@ class Vetter:
                 self._worker = _Worker(self._command, self._seconds, self._memory)
             except OSError as error:
                 self._failed_to_start()
-                raise _Died(f"the process for it does not start: {(error.strerror or str(error)).lower()}") from None
+                raise _Died(f"the process for it does not start: {reason_of(error)}") from None
         return self._worker
 
     def _worker_ready(self) -> _Worker:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from koordpolicy.engine.files import reason_of
 from koordpolicy.engine.source import Problem
 
 from .mount import Presence, SourceReading, Stamp
@@ -280,7 +281,7 @@ class FileEvents:
                 self._watches[directory] = identity, self._schedule(directory, recursive=recursive)
             except OSError as error:
                 # inotify's limits, or a file system that has no events.
-                troubles.append(f"no file events for `{directory}` ({(error.strerror or str(error)).lower()}): "
+                troubles.append(f"no file events for `{directory}` ({reason_of(error)}): "
                                 "changes are found by looking")
         self.trouble = "; ".join(troubles)
 

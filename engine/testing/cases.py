@@ -11,6 +11,7 @@ from koordpolicy.engine.documents import Case, ProblemExpectation, load, place_o
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
+from koordpolicy.engine.texts import camel
 
 from .case_run import RunningCase
 from .fixtures import FixtureError
@@ -87,17 +88,12 @@ def _run(running: RunningCase) -> None:
     for name in given:
         if _EXPECTED_OF[name] is not plugin.framework:
             field = "evicts" if name == "evicted_count" else name
-            raise FixtureError(f"`{_written(field)}` cannot be expected of `{plugin.name}`, a {plugin.framework.value} "
+            raise FixtureError(f"`{camel(field)}` cannot be expected of `{plugin.name}`, a {plugin.framework.value} "
                                f"plugin")
     runners: Mapping[Framework, Callable[[RunningCase, Plugin], None]] = {
         Framework.SCHEDULER: scheduling.run_points, Framework.QOS: qos.run, Framework.DESCHEDULER: descheduling.run,
     }
     runners[plugin.framework](running, plugin)
-
-
-def _written(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(each.capitalize() for each in rest)
 
 
 def _check_invalid(running: RunningCase) -> None:

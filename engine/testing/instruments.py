@@ -16,7 +16,7 @@ from koordpolicy.engine.compile import programs as holders
 from koordpolicy.engine.documents import Document, Expression, NamedExpression
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Source
-from koordpolicy.engine.texts import beginning
+from koordpolicy.engine.texts import beginning, camel
 
 _MOST_VALUES = 40
 
@@ -54,16 +54,11 @@ def _places(value: Any, path: str, name: str) -> Iterator[ExpressionPlace]:
             below = getattr(value, each.name)
             # Only lists of items lengthen a name: `filter.below-watermark`, `nodes.source`.
             inner = isinstance(below, tuple) or (is_dataclass(below) and not isinstance(below, Expression))
-            yield from _places(below, _joined(path, _camel(each.name)) if inner else path, name)
+            yield from _places(below, _joined(path, camel(each.name)) if inner else path, name)
 
 
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(each.capitalize() for each in rest)
 
 
 def instrumented(holder: Any, observer: EvaluationObserver) -> Any:

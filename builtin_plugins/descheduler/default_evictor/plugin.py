@@ -13,6 +13,7 @@ import numpy as np
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.framework import is_ready
 from koordpolicy.engine.descheduler.pods import (
     AssignedPods,
     Destinations,
@@ -190,12 +191,6 @@ def _ready_rows(snapshot: Snapshot, selector: Json) -> Iterator[int]:
         node = snapshot.node(row)
         if is_ready(node) and matches_labels(selector, (node.get("metadata") or {}).get("labels") or {}):
             yield row
-
-
-def is_ready(node: Json) -> bool:
-    """Return whether no condition reports the node as not ready."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return all(each.get("status") == "True" for each in conditions if each.get("type") == "Ready")
 
 
 class EvictorFilter:

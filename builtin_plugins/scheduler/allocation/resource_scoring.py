@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE
 
@@ -309,3 +310,12 @@ def allocation_faults(given: Any, path: str) -> Iterator[str]:
             yield f"`{path}.resources[{index}].name` is missing"
         if not 1 <= weight <= HIGHEST_SCORE:
             yield f"`{path}.resources[{index}].weight` is {weight}: it must lie within 1 and {HIGHEST_SCORE}"
+
+
+def sum_of_amounts(lists: Iterable[Mapping[str, int]]) -> ResourceList:
+    """Return the sum of amounts by resource."""
+    total = ResourceList()
+    for amounts in lists:
+        for name, amount in amounts.items():
+            total[name] += amount
+    return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
@@ -26,6 +26,12 @@ def read_args(args: Mapping[str, Any], kind: str, fields: Mapping[str, Read]) ->
         if given.pop(name, expected) != expected:
             raise ValueError(f"`{name}` is `{args[name]}`: only `{expected}` is known")
     return given
+
+
+def raise_faults(faults: Iterable[str]) -> None:
+    """Raise `ValueError` with all faults, if there are any."""
+    if found := list(faults):
+        raise ValueError("; ".join(found))
 
 
 def boolean(value: Any, path: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.documents import parse_duration
 
-from ..allocation.strict_args import boolean, duration, integer, read_args, text
+from ..allocation.strict_args import boolean, duration, integer, raise_faults, read_args, text
 
 KIND: Final = "CoschedulingArgs"
 ONCE_SATISFIED: Final = "once-satisfied"
@@ -40,8 +40,7 @@ class CoschedulingArgs:
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments with their defaults; raises `ValueError` with all faults and the fields' paths."""
     full = default_args(args)
-    if faults := list(validate(convert(full))):
-        raise ValueError("; ".join(faults))
+    raise_faults(validate(convert(full)))
     return full
 
 

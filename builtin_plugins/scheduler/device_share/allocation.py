@@ -16,7 +16,7 @@ from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import GPU_MEMORY, GPU_MEMORY_RATIO, GPU_MODEL_LABEL, GPU_VENDOR_LABEL
 
 from ..allocation.annotations import labels_of
-from ..allocation.resource_scoring import AllocationScorer
+from ..allocation.resource_scoring import AllocationScorer, sum_of_amounts
 from .devices import (
     DeviceInfo,
     DeviceScope,
@@ -377,8 +377,8 @@ def score_pool(scorer: AllocationScorer, demand: DeviceDemand, pool: Pool) -> in
     score = 0
     for device_type, amounts in demand.per_device.items():
         if device_type in pool.total and any(amounts.values()):
-            score += score_device(
-                scorer, amounts, _summed(pool.total[device_type].values()), _summed(pool.free[device_type].values()))
+            total, free = (sum_of_amounts(of[device_type].values()) for of in (pool.total, pool.free))
+            score += score_device(scorer, amounts, total, free)
     return score
 
 
@@ -475,14 +475,6 @@ def _with_memory(amounts: ResourceList, memory: int) -> ResourceList:
     elif GPU_MEMORY not in amounts:
         result[GPU_MEMORY] = amounts[GPU_MEMORY_RATIO] * memory // WHOLE
     return result
-
-
-def _summed(lists: Iterable[Mapping[str, int]]) -> ResourceList:
-    total = ResourceList()
-    for amounts in lists:
-        for name, amount in amounts.items():
-            total[name] += amount
-    return total
 
 
 def _insufficient(device_type: str, code: Code) -> Refusal:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from koordpolicy.engine.kubernetes.vocabulary import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 
 from ..allocation.resource_scoring import LEAST, AllocationScorer, allocation_faults, read_allocation_strategy
-from ..allocation.strict_args import boolean, listed, nested, read_args, text, texts
+from ..allocation.strict_args import boolean, listed, nested, raise_faults, read_args, text, texts
 from .requests import NPU_CORE
 
 KIND: Final = "DeviceShareArgs"
@@ -50,8 +50,7 @@ class DeviceShareArgs:
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments with their defaults; raises `ValueError` with all faults and the fields' paths."""
     full = default_args(args)
-    if faults := list(validate(full)):
-        raise ValueError("; ".join(faults))
+    raise_faults(validate(full))
     return full
 
 

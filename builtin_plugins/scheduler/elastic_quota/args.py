@@ -9,7 +9,7 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.objects.pods import ResourceList, resource_list
 from koordpolicy.engine.documents import parse_duration
 
-from ..allocation.strict_args import boolean, duration, listed, nested, quantities, read_args, text
+from ..allocation.strict_args import boolean, duration, listed, nested, quantities, raise_faults, read_args, text
 
 KIND: Final = "ElasticQuotaArgs"
 UNLIMITED: Final = (2**63 - 1) // 5
@@ -60,8 +60,7 @@ class ElasticQuotaArgs:
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments with their defaults; raises `ValueError` with all faults and the fields' paths."""
     full = default_args(args)
-    if faults := list(validate(convert(full))):
-        raise ValueError("; ".join(faults))
+    raise_faults(validate(convert(full)))
     return full
 
 

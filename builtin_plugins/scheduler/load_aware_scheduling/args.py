@@ -13,7 +13,7 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.objects.metrics import STATISTICS
 from koordpolicy.engine.documents import parse_duration
 
-from ..allocation.strict_args import Read, boolean, integer, nested, read_args, text, texts
+from ..allocation.strict_args import Read, boolean, integer, nested, raise_faults, read_args, text, texts
 
 KIND: Final = "LoadAwareSchedulingArgs"
 SCALING_FACTORS: Final[Mapping[str, int]] = {"cpu": 85, "memory": 70}
@@ -68,8 +68,7 @@ class LoadAwareArgs:
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments with their defaults; raises `ValueError` with all faults and the fields' paths."""
     full = default_args(args)
-    if faults := list(validate(convert(full))):
-        raise ValueError("; ".join(faults))
+    raise_faults(validate(convert(full)))
     return full
 
 

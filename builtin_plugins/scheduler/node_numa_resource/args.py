@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..allocation.resource_scoring import LEAST, AllocationScorer, allocation_faults, read_allocation_strategy
-from ..allocation.strict_args import read_args, text
+from ..allocation.strict_args import raise_faults, read_args, text
 from .cpus import FULL_PCPUS, SPREAD_BY_PCPUS
 
 KIND: Final = "NodeNUMAResourceArgs"
@@ -36,8 +36,7 @@ class NumaArgs:
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the fields' paths."""
     full = default_args(args)
-    if faults := list(validate(full)):
-        raise ValueError("; ".join(faults))
+    raise_faults(validate(full))
     return full
 
 

@@ -326,12 +326,15 @@ class _Taking:
         cores = self._cores(avoid_nodes=careful)
         sockets = _counts(self.topology.cpus[number].socket for core in cores for number in core)
         nodes = self._joined(cores, lambda cpu: cpu.node)
+        return [nodes[node] for node in self._ordered_nodes(nodes, sockets)]
 
+    def _ordered_nodes(self, nodes: Mapping[int, list[int]], sockets: Mapping[int, int]) -> list[int]:
+        """Return the NUMA nodes in the order of the strategy: by their free cpus, then by those of their socket."""
         def order(node: int) -> tuple[int, int, int]:
             socket = self.topology.cpus[nodes[node][0]].socket
             return self._sign(len(nodes[node])), self._sign(sockets[socket]), node
 
-        return [nodes[node] for node in sorted(nodes, key=order)]
+        return sorted(nodes, key=order)
 
     def _whole_cores_by_socket(self) -> list[list[int]]:
         sockets = self._joined(self._cores(avoid_nodes=False), lambda cpu: cpu.socket)
@@ -351,12 +354,7 @@ class _Taking:
         for number, cpu in self._free_cpus(avoid_cores=careful, avoid_nodes=careful):
             nodes.setdefault(cpu.node, []).append(number)
             sockets[cpu.socket] = sockets.get(cpu.socket, 0) + 1
-
-        def order(node: int) -> tuple[int, int, int]:
-            socket = self.topology.cpus[nodes[node][0]].socket
-            return self._sign(len(nodes[node])), self._sign(sockets[socket]), node
-
-        return [self._listed(nodes[node], careful) for node in sorted(nodes, key=order)]
+        return [self._listed(nodes[node], careful) for node in self._ordered_nodes(nodes, sockets)]
 
     def _cpus_by_socket(self, careful: bool) -> list[list[int]]:
         sockets: dict[int, list[int]] = {}

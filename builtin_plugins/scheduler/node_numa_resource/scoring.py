@@ -17,14 +17,14 @@ from koordpolicy.engine.framework.points import Scores
 from koordpolicy.engine.scheduler.extensions.topology import affinity_of
 from koordpolicy.plugin import CycleState
 
-from ..allocation.resource_scoring import AllocationScorer
+from ..allocation.resource_scoring import AllocationScorer, sum_of_amounts
 from ..allocation.trials import TrialOutcomes, score_one_by_one
 from .admission import NumaAdmission
 from .allocation import PodAllocation
 from .allocator import NumaAllocator
 from .cache import OUTCOME_PATHS, NumaCache
 from .numa_request import NumaRequest
-from .topology import ALIGNING_POLICIES, amplify, sum_of_amounts
+from .topology import ALIGNING_POLICIES, amplify
 
 
 class NumaScorer:

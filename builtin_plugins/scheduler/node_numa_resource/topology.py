@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -112,15 +112,6 @@ def known_policy(text: str) -> str:
 def amplify(amount: int, ratio: float) -> int:
     """Return an amount as it counts with a ratio, rounded up; ratios up to 1 change nothing."""
     return amount if ratio <= 1 else math.ceil(amount * ratio)
-
-
-def sum_of_amounts(lists: Iterable[Mapping[str, int]]) -> ResourceList:
-    """Return the sum of amounts by resource."""
-    total = ResourceList()
-    for amounts in lists:
-        for name, amount in amounts.items():
-            total[name] += amount
-    return total
 
 
 def topology_of(snapshot: Snapshot, row: int) -> NodeTopology | None:

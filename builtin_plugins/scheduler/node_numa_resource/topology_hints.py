@@ -10,13 +10,12 @@ from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.scheduler.extensions.topology import RESTRICTED, masks
 from koordpolicy.plugin import CycleState, TopologyHint
 
-from ..allocation.resource_scoring import AllocationScorer
+from ..allocation.resource_scoring import AllocationScorer, sum_of_amounts
 from ..reservation.holdings import restored_on
 from .allocation import trimmed
 from .allocator import NumaAllocator
 from .cache import NumaCache
 from .numa_request import NOT_INTEGER, NumaRequest
-from .topology import sum_of_amounts
 
 _NO_HINTS: Final = Refusal("numa", "node(s) Insufficient NUMA Node resources")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..allocation.strict_args import boolean, integer, nested, read_args, text, texts
+from ..allocation.strict_args import boolean, integer, nested, raise_faults, read_args, text, texts
 
 KIND: Final = "ReservationArgs"
 CLUSTER_LABEL: Final = "pod.koordinator.sh/is-pre-allocatable"
@@ -58,8 +58,7 @@ class ReservationArgs:
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the fields' paths."""
     full = default_args(args)
-    if faults := list(validate(full)):
-        raise ValueError("; ".join(faults))
+    raise_faults(validate(full))
     return full
 
 

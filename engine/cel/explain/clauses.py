@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from ..check.analysis import sub_expression
 from ..check.checked_ast import Checked, DefinitionReference, Path, path_of, reads_of
 from ..check.environment import Scope
+from ..scalar.evaluation import LazyBindings
 from ..scalar.interpreter.interpreter import Interpreter
 from ..syntax.ast import Call, Expr, Literal, Select, children
 from ..values.types import BOOL
@@ -91,7 +92,7 @@ def value_of(owner: Checked, node: Expr, bindings: Bindings) -> object:
     if evaluator is None:
         evaluator = evaluators[node.id] = Interpreter(sub_expression(owner, node))
     try:
-        return evaluator.evaluate(_Read(bindings), owner.environment.limits.cost)[0]
+        return evaluator.evaluate(LazyBindings(bindings), owner.environment.limits.cost)[0]
     except EvaluationError as error:
         return error
 
@@ -100,22 +101,6 @@ def _evaluators(owner: Checked) -> dict[int, Interpreter]:
     found = owner.plans.setdefault(_evaluators, {})
     assert isinstance(found, dict)
     return found
-
-
-class _Read(dict[str, object]):
-    """Adds the `get` that the interpreter reads variables with to bindings of any kind."""
-
-    __slots__ = ("_bindings",)
-
-    def __init__(self, bindings: Bindings) -> None:
-        super().__init__()
-        self._bindings = bindings
-
-    def get(self, key: str, default: object = None) -> object:
-        try:
-            return self._bindings[key]
-        except KeyError:
-            return default
 
 
 def alternatives(checked: Checked, bindings: Bindings, expected: bool = True) -> tuple[tuple[Clause, ...], ...]:

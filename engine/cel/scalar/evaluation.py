@@ -11,6 +11,23 @@ from ..values.values import COST_LIMIT, EvaluationError
 from .budget import stopped
 
 
+class LazyBindings(dict[str, object]):
+    """Bindings of any kind as the interpreter reads variables: by `get`, and only if they are read."""
+
+    __slots__ = ("_bindings",)
+
+    def __init__(self, bindings: Mapping[str, object]) -> None:
+        super().__init__()
+        self._bindings = bindings
+
+    def get(self, key: str, default: object = None) -> object:
+        """Return a variable's value, or `default` for one that is absent; raise `EvaluationError` if its read fails."""
+        try:
+            return self._bindings[key]
+        except KeyError:
+            return default
+
+
 class Evaluation:
     """One evaluation: its inputs, the variables of its loops, its cost so far."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from ..check.checked_ast import Checked
 from ..syntax.ast import Comprehension, Expr, Literal, children
 from ..values.values import EvaluationError
-from .evaluation import Evaluation, Step
+from .evaluation import Evaluation, LazyBindings, Step
 from .interpreter.interpreter import interpreter_of
 from .program import Program
 
@@ -121,7 +121,7 @@ def observe(checked: Checked, bindings: Mapping[str, object], note: Note) -> Non
 
     before, _CURRENT.note = _CURRENT.note, record
     try:
-        interpreter_of(checked, _traced).evaluate(_Lazily(bindings), checked.environment.limits.cost)
+        interpreter_of(checked, _traced).evaluate(LazyBindings(bindings), checked.environment.limits.cost)
     except EvaluationError as error:
         if not values:  # the whole failed: nested too deeply, or an input is not plain data
             note(checked, checked.root, error)
@@ -166,20 +166,3 @@ def _traced(owner: Checked, node: Expr, step: Step) -> Step:
         return value
 
     return traced
-
-
-class _Lazily(dict[str, object]):
-    """Variables as the interpreter reads them: by `get`; one without a value is absent."""
-
-    __slots__ = ("_bindings",)
-
-    def __init__(self, bindings: Mapping[str, object]) -> None:
-        super().__init__()
-        self._bindings = bindings
-
-    def get(self, key: str, default: object = None) -> object:
-        """Return a variable's value; raise `EvaluationError` if reading it fails."""
-        try:
-            return self._bindings[key]
-        except KeyError:
-            return default

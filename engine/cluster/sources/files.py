@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
 from koordpolicy.engine import strict_json
+from koordpolicy.engine.files import reason_of
 from koordpolicy.engine.kubernetes.objects import json_kind, parse_fault
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span, syntax_hint
 
@@ -69,7 +70,7 @@ def load(path: str | Path, *, largest: int = LARGEST) -> Objects:
             found += objects
             kinds |= objects.kinds
         except OSError as error:
-            problems.add(f"`{file}` cannot be read: {(error.strerror or str(error)).lower()}", code="unreadable")
+            problems.add(f"`{file}` cannot be read: {reason_of(error)}", code="unreadable")
         except PolicyError as error:
             problems.extend(error.problems)
     problems.raise_errors()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from koordpolicy.engine.kubernetes.metadata import uid_of
 from koordpolicy.engine.kubernetes.times import rfc3339
 
 from ..cluster import Cluster
@@ -33,13 +34,13 @@ class LeavingPods:
 
     def add(self, pod: Json) -> dict[str, Any]:
         """Note that a pod leaves from now on, and return it so, for the cluster."""
-        now = self._since[_uid_of(pod)] = rfc3339(self._clock())
+        now = self._since[uid_of(pod)] = rfc3339(self._clock())
         return marked(pod, now)
 
     def add_later(self, pod: Json) -> None:
         """Note that a pod leaves from now on, while the cluster must not change; `apply` follows."""
         self.add(pod)
-        self._new[_uid_of(pod)] = pod
+        self._new[uid_of(pod)] = pod
 
     def drop(self, uid: str) -> None:
         """Note that a pod does not leave after all; the cluster is left as it is."""
@@ -51,7 +52,7 @@ class LeavingPods:
         for uid, pod in tuple(self._new.items()):
             metadata = pod["metadata"]
             known = cluster.object("Pod", f"{metadata.get('namespace') or 'default'}/{metadata['name']}")
-            if known is None or _uid_of(known) != uid:
+            if known is None or uid_of(known) != uid:
                 self.drop(uid)
             elif uid in self._since:
                 cluster.upsert(marked(known, self._since[uid]))
@@ -63,7 +64,7 @@ class LeavingPods:
         """
         if not self._since or item.get("kind") != "Pod":
             return item
-        uid = _uid_of(item)
+        uid = uid_of(item)
         since = self._since.get(uid)
         if since is None:
             return item
@@ -75,8 +76,8 @@ class LeavingPods:
     def note(self, event: Event) -> None:
         """Forget a pod that is gone, or replaced by one of its name; for `Cluster.listen`."""
         if self._since and event.kind == "Pod" and event.old is not None:
-            uid = _uid_of(event.old)
-            if event.new is None or _uid_of(event.new) != uid:
+            uid = uid_of(event.old)
+            if event.new is None or uid_of(event.new) != uid:
                 self.drop(uid)
 
 
@@ -84,7 +85,3 @@ def marked(item: Json, since: str) -> dict[str, Any]:
     """Return an object that is being deleted since then, or since before."""
     metadata = item.get("metadata") or {}
     return {**item, "metadata": {**metadata, "deletionTimestamp": metadata.get("deletionTimestamp") or since}}
-
-
-def _uid_of(item: Json) -> str:
-    return str((item.get("metadata") or {}).get("uid") or "")

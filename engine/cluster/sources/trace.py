@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from koordpolicy.engine.files import reason_of
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, did_you_mean
 
 from .go_random import GoRandom
@@ -359,7 +360,7 @@ def _open(path: Path) -> Source:
             raise PolicyError([Problem(f"`{path}` is larger than {_LARGEST_FILE >> 20} MiB", code="file")])
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise PolicyError([Problem(f"cannot read `{path}`: {reason}", code="file")]) from error
     except UnicodeDecodeError as error:
         raise PolicyError([

@@ -10,13 +10,14 @@ key, and the pod of a listing replaces it.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.kubernetes.metadata import uid_of
 
 ASSUMED_SECONDS: Final = 60.0
 """The time for which a placement without a listing is assumed."""
@@ -143,7 +144,7 @@ class Placements:
             if assumed.at >= since:
                 continue  # the listing may be older
             known = self._cluster.object("Pod", assumed.pod.key)
-            if known is None or _uid(known) not in ("", assumed.pod.uid):
+            if known is None or uid_of(known) not in ("", assumed.pod.uid):
                 self._drop(identity, "gone")
             elif node := (known.get("spec") or {}).get("nodeName"):
                 self._drop(identity, "confirmed" if node == assumed.node else "moved")
@@ -179,7 +180,3 @@ class Placements:
 
 def _identity(pod: PodInfo) -> str:
     return pod.uid or pod.key
-
-
-def _uid(item: Mapping[str, Any]) -> str:
-    return str((item.get("metadata") or {}).get("uid") or "")

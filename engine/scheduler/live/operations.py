@@ -102,9 +102,7 @@ class Operations:
 
     def _lease(self) -> str:
         server = self._server
-        if server is None or server.election is None:
-            return ""
-        return renewal_fault(server.settings.lease, server.election.state, self._clock())
+        return "" if server is None else renewal_fault(server.settings.lease, server.election, self._clock())
 
     def _deciding(self) -> str:
         view = None if self._server is None else self._server.scheduler.view
