@@ -57,13 +57,14 @@ class _Example(msgspec.Struct, rename="camel"):
     lost_left_out: int = 0
 
 
-class _Comparison(msgspec.Struct):
+class _Comparison(msgspec.Struct, rename="camel"):
     decisions: int = 0
     same: int = 0
     differs: int = 0
     error: int = 0
     skipped: int = 0
     examples: list[_Example] = []
+    examples_left_out: int = 0
 
 
 class _FileChange(msgspec.Struct):
@@ -77,7 +78,6 @@ class _Change(msgspec.Struct, rename="camel"):
 
     hash: str = ""
     active: str = ""
-    directory_hash: str = ""
     path: str = ""
     restored: int | None = None
     generation: int | None = None
@@ -311,7 +311,7 @@ def _counts(found: _Comparison) -> ShadowCounts:
     return ShadowCounts(
         decisions=found.decisions, same=found.same, differs=found.differs, error=found.error, skipped=found.skipped,
         examples=[_example(each) for each in examples],
-        examples_left_out=examples_left_out)
+        examples_left_out=examples_left_out + max(0, found.examples_left_out))
 
 
 def _example(found: _Example) -> ShadowExample:

@@ -48,7 +48,6 @@ class ShadowCounts(Model, frozen=True, kw_only=True, rename="camel"):
     skipped: int
     examples: list[ShadowExample]
     examples_left_out: int
-    """Of those that the server has."""
 
 
 class PlannedServer(Model, frozen=True, kw_only=True, rename="camel"):
