@@ -89,8 +89,6 @@ NODE_SLO_KEYS: Final = (THRESHOLD_KEY, QOS_KEY, BURST_KEY, SYSTEM_KEY, APPLICATI
 """The keys that NodeSLOs are made of."""
 CHECKED_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (*NODE_SLO_KEYS, COLOCATION_KEY)}
 """The keys whose values are known, by name."""
-OTHER_KEYS: Final = ("cpu-normalization-config", "resource-amplification-config")
-"""Keys of Koordinator that nothing here reads."""
 
 
 def parse(text: str) -> Mapping[str, Any]:

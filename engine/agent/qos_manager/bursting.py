@@ -21,7 +21,6 @@ from .suppression import PERIOD, Writes, read_processors
 
 BURST_FILE: Final = "cpu.cfs_burst_us"
 QUOTA_FILE: Final = "cpu.cfs_quota_us"
-BURST_POLICIES: Final = ("none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto")
 LARGEST_BURST: Final = 100_000_000
 """The largest static burst that koordlet writes in control groups v1; a larger one is not written."""
 UNKNOWN, IDLE, COOLING, OVERLOAD = "unknown", "idle", "cooling", "overload"

@@ -51,10 +51,6 @@ class WriteBreakers:
         if self._files:
             self._files.pop(path, None)
 
-    def suspended(self, now: int) -> int:
-        """Return for how many files writes are suspended."""
-        return sum(1 for each in self._files.values() if now < each.until)
-
     def sweep(self, now: int) -> None:
         """Forget files that were not tried again for twice the longest pause."""
         for path in [path for path, each in self._files.items() if each.last + 2 * LONGEST_PAUSE < now]:

@@ -147,7 +147,7 @@ class Migration:
             if pod is None:
                 return self._fail_without_pod()
             reservation = reservations.new_reservation(self.job, pod, self._world.now)
-            self._writes.append(CreateReservation(reservation, jobs.uid_of(self.job)))
+            self._writes.append(CreateReservation(reservation))
         elif not reservations.is_of(reservation, self.job):
             step = reservation_failed(self.job, f'Reservation "{name}" exists and is not of this job', self._world.now)
             self.job, self.error, self.requeue_after = step.job, step.error, step.requeue_after

@@ -43,7 +43,6 @@ class CreateReservation:
     """Create this reservation; if it exists, it must be one of the job's, by its owner or name."""
 
     reservation: Json
-    job_uid: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Final
 
@@ -73,19 +72,6 @@ def _address(text: str) -> _IPAddress:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise ValueError(f"IPv4-mapped IPv6 address `{text[:64]}` is not allowed")
     return address
-
-
-def _mapped_ip(text: str) -> IP:
-    """Return the address that a string stands for; an IPv4-mapped one in hexadecimal is the IPv4 address."""
-    try:
-        return ip(text)
-    except EvaluationError:
-        if "." not in text and ":" in text and "%" not in text:
-            with suppress(ValueError):
-                mapped = ipaddress.IPv6Address(text).ipv4_mapped
-                if mapped is not None:
-                    return IP(mapped)
-        raise
 
 
 def ip(text: str) -> IP:
@@ -278,11 +264,3 @@ NETWORK: Final = (
         ),
     ),
 )
-
-NETWORK_EXTENSION: Final = tuple(
-    replace(function, overloads=tuple(
-        replace(each, evaluate=_mapped_ip) if each.id == "string_to_ip" else each for each in function.overloads
-    ))
-    for function in NETWORK
-)
-"""The variants of cel-go's network extension: they accept IPv4-mapped addresses, which Kubernetes rejects."""

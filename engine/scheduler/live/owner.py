@@ -160,10 +160,6 @@ class LiveScheduler:
         self._dump = True
         self.wake()
 
-    def add_observer(self, observer: Observer) -> None:
-        """Let an observer take note of attempts; before `run`."""
-        self._observers += (observer,)
-
     def run(self) -> Ended:
         """Schedule until `stop` is called or the Lease is lost.
 

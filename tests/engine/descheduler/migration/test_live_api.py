@@ -159,7 +159,7 @@ def test_a_step_ends_where_leadership_is_lost_even_if_the_process_has_a_shard(li
 
     eviction = EvictPod(pod(), "Eviction", "hot", "LowNodeLoad")
     for last in (UpdateJobStatus(jobs.with_status(passed, phase="Running")), eviction, DeleteJob("job", "uid"),
-                 CreateReservation(live.reservation(job), "uid")):
+                 CreateReservation(live.reservation(job))):
         live.leads = True
         del live.server.writes[:]
         applied = apply(MigrationStep(passed, (UpdateJob(passed), last)), live.api, stored_as=lose)
