@@ -10,7 +10,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koordpolicy.engine.comparison.audit import FEW_PERCENT, Audit, AuditFinding, AuditLevel, PolicyCoverage, audit
+from koordpolicy.engine.comparison.audit import FEW_PERCENT, audit
+from koordpolicy.engine.comparison.audit_results import Audit, AuditFinding, AuditLevel, PolicyCoverage
 
 from .composition import (
     access_of,

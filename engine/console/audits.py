@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from koordpolicy.engine.comparison.audit import Audit, audit
+from koordpolicy.engine.comparison.audit import audit
+from koordpolicy.engine.comparison.audit_results import Audit
 from koordpolicy.engine.explanation import shortened
 
 from .models.policies import AuditLine, AuditView, PolicyReach, RuleTally

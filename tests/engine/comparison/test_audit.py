@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.comparison.audit import Audit, audit
+from koordpolicy.engine.comparison.audit import audit
+from koordpolicy.engine.comparison.audit_results import Audit
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from tests.output_schemas import faults_of
