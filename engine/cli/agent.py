@@ -22,7 +22,8 @@ from koordpolicy.engine.framework.points import Framework, Point
 
 from . import delegation, reloading
 from .agent_observing import Observed, check_serving
-from .composition import LIVE_CLUSTER, add_policies, check_enabled, context_of, need_file
+from .cluster_loading import LIVE_CLUSTER, context_of
+from .composition import add_policies, check_enabled, need_file
 from .durations import seconds
 from .ending import end_at_signals
 from .exits import Exit, Stop

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from . import delegation
-from .composition import context_of
+from .cluster_loading import context_of
 from .exits import Stop, refuse_given
 from .serving import tls_of, unavailable
 from .terminal import write

@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Any
 from koordpolicy.engine.comparison.audit import FEW_PERCENT, audit
 from koordpolicy.engine.comparison.audit_results import Audit, AuditFinding, AuditLevel, PolicyCoverage
 
+from .cluster_loading import all_lacks, cluster_of, moment_of, settings_in, warn_of_lacks, warn_of_settings
 from .composition import (
     access_of,
     add_choice,
     add_cluster,
-    all_lacks,
-    cluster_of,
     descheduler_configuration,
     knows_scheduler,
-    moment_of,
     registry_of,
-    settings_in,
     settings_of,
-    warn_of_lacks,
-    warn_of_settings,
 )
 from .exits import Exit, Stop
 from .numbers import percent

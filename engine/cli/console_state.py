@@ -13,19 +13,8 @@ from koordpolicy.engine.documents import Documents, files_of, load, read_file
 from koordpolicy.engine.source import PolicyError, Problem
 
 from . import cluster_policies
-from .composition import (
-    LIVE_CLUSTER,
-    access_of,
-    all_lacks,
-    cluster_of,
-    context_of,
-    descheduler_configuration,
-    discovered_plugins,
-    moment_of,
-    need_policies_path,
-    settings_of,
-    warn_of_lacks,
-)
+from .cluster_loading import LIVE_CLUSTER, all_lacks, cluster_of, context_of, moment_of, warn_of_lacks
+from .composition import access_of, descheduler_configuration, discovered_plugins, need_policies_path, settings_of
 from .exits import Stop
 from .policy_sources import (
     PolicyAccess,

@@ -24,18 +24,15 @@ from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.points import Framework
 
 from . import live_descheduler, reloading, serving
+from .cluster_loading import LIVE_CLUSTER, cluster_of, moment_of, warn_of_lacks
 from .composition import (
-    LIVE_CLUSTER,
     access_of,
     add_cluster,
     add_policies,
     add_proving,
-    cluster_of,
     count,
     descheduler_configuration,
-    moment_of,
     registry_of,
-    warn_of_lacks,
 )
 from .exits import Exit, Stop, refuse_given
 from .proving import how_to_prove, proving, save_memory, warn_of_proofs

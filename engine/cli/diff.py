@@ -21,24 +21,26 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import PolicyError, Problem, in_order
 
 from .changes import documents_at
+from .cluster_loading import (
+    all_lacks,
+    cluster_from,
+    cluster_of,
+    moment_of,
+    settings_in,
+    warn_of_lacks,
+    warn_of_settings,
+)
 from .composition import (
     access_of,
     add_choice,
     add_cluster,
-    all_lacks,
-    cluster_from,
-    cluster_of,
     count,
     descheduler_configuration,
     knows_scheduler,
     load_documents,
-    moment_of,
     need_policies,
     registry_from,
-    settings_in,
     settings_of,
-    warn_of_lacks,
-    warn_of_settings,
 )
 from .differences import markdown, show
 from .exits import Exit, Stop, refuse_given

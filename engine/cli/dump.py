@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .composition import LIVE_CLUSTER, access_of, add_policies, context_of, registry_of
+from .cluster_loading import LIVE_CLUSTER, context_of
+from .composition import access_of, add_policies, registry_of
 from .exits import Exit, Stop
 from .terminal import add_output, progress, table, warn, write, write_json
 

@@ -31,7 +31,8 @@ from koordpolicy.engine.framework.typed_values import typed
 from koordpolicy.engine.source import Source
 from koordpolicy.engine.texts import beginning
 
-from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions, warn_of_lacks
+from .cluster_loading import cluster_of, moment_of, node_of, pod_of, warn_of_lacks
+from .composition import add_cluster, python_functions
 from .exits import Exit, Stop
 from .terminal import add_output, heading, table, write, write_json
 from .time_limit import compile_limit

@@ -19,26 +19,20 @@ from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_
 from koordpolicy.engine.serving.console_links import ConsoleLinks
 from koordpolicy.engine.source import did_you_mean
 
+from .cluster_loading import cluster_of, moment_of, node_of, pod_of, scheduling_lacks, warn_of_lacks, warn_of_settings
 from .composition import (
     access_of,
     add_choice,
     add_cluster,
     add_policies,
     add_proving,
-    cluster_of,
     count,
     descheduler_configuration,
     live_of,
-    moment_of,
     need_file,
-    node_of,
     one_of,
-    pod_of,
     registry_of,
-    scheduling_lacks,
     settings_of,
-    warn_of_lacks,
-    warn_of_settings,
 )
 from .exits import Exit, Stop
 from .serving import add_console_url

@@ -20,17 +20,8 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.texts import camel
 
 from . import delegation, reloading, serving
-from .composition import (
-    DEFAULT_PROFILE,
-    LIVE_CLUSTER,
-    check_enabled,
-    choice_of,
-    cluster_of,
-    moment_of,
-    report_idle,
-    scheduling_lacks,
-    warn_of_lacks,
-)
+from .cluster_loading import LIVE_CLUSTER, cluster_of, moment_of, scheduling_lacks, warn_of_lacks
+from .composition import DEFAULT_PROFILE, check_enabled, choice_of, report_idle
 from .ending import Ending, leave
 from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs

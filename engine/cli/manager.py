@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from . import delegation
 from .client_options import add_lease_arguments, add_limit_arguments, lease_of, namespace_name, object_name
-from .composition import LIVE_CLUSTER, need_file
+from .cluster_loading import LIVE_CLUSTER
+from .composition import need_file
 from .durations import seconds
 from .ending import end_at_signals, leave
 from .exits import Exit, Stop, refuse_given

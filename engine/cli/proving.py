@@ -25,7 +25,8 @@ from koordpolicy.engine.scheduler.profiles import configuration
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, all_reads_of
 from koordpolicy.engine.source import in_order, render
 
-from .composition import DEFAULT_PROFILE, LIVE_CLUSTER, knows_scheduler, need_file
+from .cluster_loading import LIVE_CLUSTER
+from .composition import DEFAULT_PROFILE, knows_scheduler, need_file
 from .exits import Stop
 from .terminal import warn
 from .verdicts import names

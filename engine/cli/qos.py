@@ -20,7 +20,8 @@ from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.source import PolicyError
 
-from .composition import access_of, add_policies, check_enabled, need_file, registry_of, warn_of_lacks, warn_of_settings
+from .cluster_loading import warn_of_lacks, warn_of_settings
+from .composition import access_of, add_policies, check_enabled, need_file, registry_of
 from .exits import Exit, Stop
 from .terminal import add_output, table, warn, write, write_json
 

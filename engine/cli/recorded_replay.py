@@ -23,16 +23,8 @@ from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.scheduler.profiles import configuration
 from koordpolicy.engine.source import in_order, render
 
-from .composition import (
-    access_of,
-    check_enabled,
-    choice_of,
-    live_of,
-    need_file,
-    report_idle,
-    scheduling_lacks,
-    warn_of_lacks,
-)
+from .cluster_loading import scheduling_lacks, warn_of_lacks
+from .composition import access_of, check_enabled, choice_of, live_of, need_file, report_idle
 from .exits import Exit, Stop
 from .sparks import spark, time_of
 from .terminal import heading, progress, table, warn, write, write_file, write_json

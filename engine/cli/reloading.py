@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from . import cluster_policies, policy_sources
-from .composition import context_of, discovered_plugins, need_policies_path
+from .cluster_loading import context_of
+from .composition import discovered_plugins, need_policies_path
 from .exits import Stop, refuse_given
 from .numbers import number, seconds_or_none, share
 

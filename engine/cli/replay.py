@@ -33,15 +33,8 @@ from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stre
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 
-from .composition import (
-    access_of,
-    add_policies,
-    all_lacks,
-    count,
-    descheduler_configuration,
-    live_of,
-    warn_of_lacks,
-)
+from .cluster_loading import all_lacks, warn_of_lacks
+from .composition import access_of, add_policies, count, descheduler_configuration, live_of
 from .exits import Exit, Stop, refuse_given
 from .numbers import number, whole
 from .pages import check_page

@@ -15,20 +15,8 @@ from typing import TYPE_CHECKING
 from koordpolicy.engine.framework.points import Framework
 
 from . import extender, live, observing, reloading, serving
-from .composition import (
-    LIVE_CLUSTER,
-    access_of,
-    add_choice,
-    add_cluster,
-    add_policies,
-    cluster_of,
-    count,
-    live_of,
-    moment_of,
-    scheduling_lacks,
-    settings_of,
-    warn_of_lacks,
-)
+from .cluster_loading import LIVE_CLUSTER, cluster_of, moment_of, scheduling_lacks, warn_of_lacks
+from .composition import access_of, add_choice, add_cluster, add_policies, count, live_of, settings_of
 from .exits import Exit, Stop
 from .logs import log_level, start_logs
 from .terminal import add_output, heading, progress, table, write, write_json

@@ -24,14 +24,8 @@ from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.profiling import DecisionMeter, Measurements
 from koordpolicy.engine.scheduler.simulate import SimulationResult, UnplacedPods, simulate
 
-from .composition import (
-    access_of,
-    add_policies,
-    count,
-    live_of,
-    scheduling_lacks,
-    warn_of_lacks,
-)
+from .cluster_loading import scheduling_lacks, warn_of_lacks
+from .composition import access_of, add_policies, count, live_of
 from .exits import Exit
 from .numbers import number, whole
 from .pages import check_page

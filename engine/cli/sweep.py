@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from koordpolicy import __version__
 from koordpolicy.engine.files import reason_of
 
-from .composition import add_cluster, add_policies, count, moment_of, objects_of
+from .cluster_loading import moment_of, objects_of
+from .composition import add_cluster, add_policies, count
 from .exits import Exit, Stop
 from .policy_sources import is_elsewhere
 from .terminal import add_output, progress, table, warn, write, write_file, write_json
@@ -176,14 +177,8 @@ def _snapshots(axes: Sequence[Axis], options: argparse.Namespace, builtins: Buil
     from koordpolicy.engine.experiments.snapshots import Snapshots
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 
-    from .composition import (
-        all_lacks,
-        cluster_from,
-        registry_of,
-        settings_in,
-        warn_of_lacks,
-        warn_of_settings,
-    )
+    from .cluster_loading import all_lacks, cluster_from, settings_in, warn_of_lacks, warn_of_settings
+    from .composition import registry_of
 
     if not axes:
         raise Stop("vary what? name an axis, such as params.cpuPercent=55..90:5")

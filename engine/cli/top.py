@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from koordpolicy.engine.monitoring.figures import ServerFigures, server_figures
 from koordpolicy.engine.source import PolicyError
 
-from .composition import add_cluster, cluster_of, moment_of
+from .cluster_loading import cluster_of, moment_of
+from .composition import add_cluster
 from .endpoints import add_endpoints, caller_of, endpoints_of
 from .exits import Exit, Stop
 from .numbers import positive_seconds

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine import cli
-from koordpolicy.engine.cli.composition import context_of
+from koordpolicy.engine.cli.cluster_loading import context_of
 from koordpolicy.engine.documents.crd import definitions
 from tests.engine.client.fake_api_server import api_server
 

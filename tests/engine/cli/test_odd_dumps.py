@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koordpolicy.engine.cli.composition import cluster_from, moment_of
+from koordpolicy.engine.cli.cluster_loading import cluster_from, moment_of
 from koordpolicy.engine.cluster.kinds import Objects
 from tests.engine.cli.conftest import node, pod
 
