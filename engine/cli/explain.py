@@ -9,9 +9,11 @@ printed. With `--eviction` dry descheduling cycles are run; with `--qos` a recor
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
@@ -39,7 +41,7 @@ from .serving import add_console_url
 from .terminal import add_output, write, write_finding, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -58,10 +60,11 @@ examples:
 
 exit codes: 0 a node was found (with --node: that node passes; with --eviction: the pod would be evicted; with --qos:
 always), 2 usage, 3 policies, dump or recording are invalid, 5 no node fits the pod (with --node: that node is refused;
-with --eviction: the pod stays)
+with --eviction: the pod stays), 6 the explanation takes longer than a minute
 """
 
 
+_LONGEST_S: Final = 60.0
 _DEFAULTS: Final = {"best": 5, "tie_break": "first", "seed": 0}
 """The default values of options; that of all others is None."""
 _OF_SCHEDULING: Final = frozenset(("node", "profile", "config", *_DEFAULTS))
@@ -119,17 +122,15 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     now = moment_of(options.now, options.cluster, cluster)
     settings = settings_of(options, live.registry, cluster)
     lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
-    explained = explain(pod, cluster, live, now, settings)
+    explained, finding = _within_limit(options, lambda: explain(pod, cluster, live, now, settings))
     verdict = explained.verdict
     if options.node is not None:
-        finding = explain_node(explained, options.node)
         passed = next(finding.find("choice")).facts["passed"]
         _write_explanation(options, {
             "pod": pod.key, "node": options.node, "passed": passed, "chosen": verdict.node == options.node,
             "scores": verdict.score_of(options.node), **lacks,
         }, finding, _links(options).pod(pod.key, options.node))
         return Exit.OK if passed else Exit.IMPOSSIBLE
-    finding = explain_decision(explained, best=options.best)
     head = {**verdict.to_json(), **lacks} if options.output == "json" else {}
     _write_explanation(options, head, finding, _links(options).pod(pod.key))
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
@@ -220,6 +221,21 @@ def _write_explanation(options: argparse.Namespace, head: Mapping[str, object], 
     write_finding(finding)
     if link:
         write(f"\nin the console: {link}")
+
+
+def _within_limit(options: argparse.Namespace, make: Callable[[], Explained]) -> tuple[Explained, Finding]:
+    """Explain a decision; raise `Stop` if that takes too long."""
+    with Deadline(_LONGEST_S) as deadline, contextlib.suppress(OverdueError):
+        explained = make()
+        Deadline.poll()
+        finding = (explain_decision(explained, best=options.best) if options.node is None else
+                   explain_node(explained, options.node))
+        # After the deadline, failures of expressions are errors, not reasons.
+        if not deadline.passed:
+            return explained, finding
+    where = f", and an expression of `{deadline.stopped.name}` was stopped" if deadline.stopped else ""
+    raise Stop(f"the explanation took longer than {_LONGEST_S:g} s{where}: make the policies simpler, or name one node "
+               "with `--node`", Exit.EXCEEDED)
 
 
 def explain(pod: PodInfo, cluster: Cluster, live: Live, now: int, settings: Settings | None = None) -> Explained:

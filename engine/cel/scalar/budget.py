@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..check.checked_ast import Checked
     from ..vector.frame import Frame
 
+OVERDUE: Final = "operation cancelled: it took longer than its deadline"
+"""The message of the error of an evaluation that a deadline ended."""
 EXACTLY: Final = 16
 """Units of a meter per unit of the interpreter, which takes that much longer than a node of a generated loop."""
 _SCALE: Final = 4
@@ -98,7 +100,4 @@ def exhausted(checked: Checked) -> ExhaustedError:
 def stopped(checked: Checked, deadline: Deadline) -> ExhaustedError:
     """Return the error of an evaluation that a deadline ends, and record the stopped expression at the deadline."""
     deadline.stop(checked.source)
-    return ExhaustedError(
-        "operation cancelled: it took longer than its deadline", offset=checked.root.position, reason=DEADLINE,
-        final=True,
-    )
+    return ExhaustedError(OVERDUE, offset=checked.root.position, reason=DEADLINE, final=True)

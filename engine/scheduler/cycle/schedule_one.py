@@ -16,6 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpolicy.engine.cel.scalar.budget import OVERDUE
+from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.derived import all_rows
@@ -38,6 +40,7 @@ from koordpolicy.engine.framework.scheduler import (
 )
 from koordpolicy.engine.kubernetes.release import Release, release_of
 from koordpolicy.engine.records import replaced
+from koordpolicy.engine.source import Source
 
 from ..observe.metrics_recorder import POINT_NAMES, SUCCESS, UNRESERVE, UNSCHEDULABLE, WAIT, MetricsRecorder, PointTimer
 from ..observe.tracing import PluginCall, traced
@@ -220,6 +223,8 @@ class Settings:
 
     None: each profile follows the one of `release_of` its name.
     """
+    decision_seconds: float = 30.0
+    """The time after which the expressions of a decision are stopped, which is then an error, in seconds."""
 
 
 FEATURE_GATES = frozenset({"DynamicSchedulerCheck", "GangPendingPodsConditionPatch"})
@@ -319,8 +324,24 @@ class Scheduler:
     def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
         """Decide about a pod without changing anything; see the function `decide`."""
         profile = self.profile_of(pod)
-        return decide(profile, pod, self.cluster.snapshot(self._clock()), tie_break=self._tie_break,
-                      exhaustive=exhaustive, nominations=self.nominations)
+        return self._decide(profile, pod, self.cluster.snapshot(self._clock()), exhaustive=exhaustive)
+
+    def _decide(
+        self, profile: Profile, pod: PodInfo, snapshot: Snapshot, *, exhaustive: bool = False,
+        state: CycleState | None = None, timer: PointTimer | None = None,
+    ) -> Verdict:
+        with Deadline(self.settings.decision_seconds) as deadline:
+            verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive, state=state,
+                             nominations=self.nominations, timer=timer)
+        return verdict if deadline.stopped is None else self._overdue(verdict, deadline.stopped)
+
+    def _overdue(self, verdict: Verdict, stopped: Source) -> Verdict:
+        """Return the verdict about a pod whose decision took too long: what was evaluated after that says nothing."""
+        plugin = next((each.plugin for each in verdict.errors() if OVERDUE in each.message), "koord-policy")
+        refusal = Refusal("", f"an expression of `{stopped.name}` was stopped: the decision had taken "
+                              f"{self.settings.decision_seconds:g} s", Code.ERROR)
+        return replaced(verdict, node=None, row=-1, nomination=None, post_filter_refusals=(),
+                        refusal=(plugin, Point.FILTER, refusal))
 
     def schedule(self, pod: PodInfo, *, explained: bool = False) -> Verdict:
         """Run the scheduling cycle of a pod, and its binding cycle until it has to wait.
@@ -341,8 +362,7 @@ class Scheduler:
             profile = self.watch(profile)
         snapshot, state = self.cluster.snapshot(self._clock()), CycleState()
         timer = None if self.recorder is None else PointTimer(self.recorder, profile)
-        verdict = decide(self.watched(profile, pod), pod, snapshot, tie_break=self._tie_break, state=state,
-                         nominations=self.nominations, timer=timer)
+        verdict = self._decide(self.watched(profile, pod), pod, snapshot, state=state, timer=timer)
         self.log(verdict)
         if explained or verdict.nomination is not None:  # evicting the victims changes the explanation
             verdict = verdict.explained()

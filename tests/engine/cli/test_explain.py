@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from koordpolicy.engine.cli import explain
+
 from .conftest import Run
 
 ROOT = Path(__file__).parents[3]
@@ -85,3 +87,18 @@ def test_the_address_in_the_console_is_printed_if_there_is_one(run: Run, policie
                "--node", "hot", "--output", "json")
     assert json.loads(done.out)["console"] == "https://c.example/#/pod?key=shop%2Fweb-2&node=hot"
     assert run("explain", "shop/web-2", "--cluster", dump, "--console-url", "here").exit == 2
+
+
+def test_an_explanation_that_takes_too_long_ends_and_names_the_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(explain, "_LONGEST_S", 0.0)
+    policy = tmp_path / "slow.yaml"
+    policy.write_text(
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: slow}\nspec:\n"
+        "  filter: [{name: long, expression: 'lists.range(3000).all(x, x + nodeInfo.pods >= 0)'}]\n")
+    done = run("explain", "shop/web-101", "--cluster", CLUSTER, "--policies", policy)
+    assert (done.exit, done.out) == (6, "")
+    assert done.err.splitlines()[-1] == (
+        f"koord-policy: the explanation took longer than 0 s, and an expression of `{policy}` was stopped: make the "
+        "policies simpler, or name one node with `--node`")

@@ -7,6 +7,8 @@ import pytest
 
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, IgnoredErrors, Point, Refusal, Scores
 from koordpolicy.engine.scheduler.cycle.schedule_one import (
     ReservedDevices,
@@ -18,7 +20,7 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import (
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.scheduler.verdict.verdict import Failure, RefusedNodes
-from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.source import PolicyError, Source
 
 
 def schedule(kit, plugins, *names, settings=None, **options):
@@ -368,3 +370,27 @@ def test_filters_and_scores_can_be_asked_apart_over_some_nodes(kit):
     assert alone.summary() == "default/p cannot be placed: 0/1 nodes are available: 1 no c."
     scored = score_only(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([1, 3], np.intp))
     assert (scored.best(), scored.node) == ([("b", 20), ("d", 10)], None)
+
+
+OVERDUE = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: slow}
+spec:
+  failurePolicy: Ignore
+  filter: [{name: long, expression: 'lists.range(3000).all(x, x + nodeInfo.pods >= 0)'}]
+"""
+
+
+@pytest.mark.parametrize("run", [Scheduler.decide, Scheduler.schedule])
+def test_a_decision_that_takes_too_long_is_an_error_that_names_the_document(kit, run):
+    plugins = compile_documents(load([Source("slow.yaml", OVERDUE)]))
+
+    def verdict(seconds):
+        cluster = kit.cluster("a", "b")
+        return run(Scheduler(cluster, kit.live(*plugins), Settings(decision_seconds=seconds)), kit.pod())
+
+    overdue = verdict(0.0)
+    assert (overdue.node, overdue.refusal) == (None, ("slow", Point.FILTER, Refusal(
+        "", "an expression of `slow.yaml` was stopped: the decision had taken 0 s", Code.ERROR)))
+    assert verdict(60.0).node == "a"
