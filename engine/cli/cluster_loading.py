@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.objects.pods import PodInfo
     from koordpolicy.engine.documents import YamlNode
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+    from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
 
 LIVE_CLUSTER: Final = "kube"
 """The value of `--cluster` for the cluster of the kubeconfig, with an optional `:CONTEXT`."""
+_BUDGET: Final = "PodDisruptionBudget"
 _SHOWN_REPEATS: Final = 3
 _MINUTE: Final = 60_000_000_000
 _LATE: Final = 60 * _MINUTE
@@ -89,6 +91,12 @@ def _warn_of_repeats(objects: Objects) -> None:
         more = f" and {len(names) - _SHOWN_REPEATS} more" if len(names) > _SHOWN_REPEATS else ""
         warn("warning: more than once and with unlike contents the dump has "
              f"{', '.join(names[:_SHOWN_REPEATS])}{more}: the last one of each counts")
+
+
+def preemption_lacks(verdicts: Iterable[Verdict], cluster: Cluster) -> tuple[Lack, ...]:
+    """Return the lack of PodDisruptionBudgets if there are victims: it is not known which ones they protect."""
+    victims = any(verdict.nomination is not None and verdict.nomination.victims for verdict in verdicts)
+    return (Lack("preemption", (_BUDGET,)),) if victims and cluster.lacks(_BUDGET) else ()
 
 
 def warn_of_lacks(lacks: Iterable[Lack]) -> dict[str, list[dict[str, object]]]:

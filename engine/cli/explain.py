@@ -21,7 +21,16 @@ from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_
 from koordpolicy.engine.serving.console_links import ConsoleLinks
 from koordpolicy.engine.source import did_you_mean
 
-from .cluster_loading import cluster_of, moment_of, node_of, pod_of, scheduling_lacks, warn_of_lacks, warn_of_settings
+from .cluster_loading import (
+    cluster_of,
+    moment_of,
+    node_of,
+    pod_of,
+    preemption_lacks,
+    scheduling_lacks,
+    warn_of_lacks,
+    warn_of_settings,
+)
 from .composition import (
     access_of,
     add_choice,
@@ -121,9 +130,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         node_of(cluster, options.node)
     now = moment_of(options.now, options.cluster, cluster)
     settings = settings_of(options, live.registry, cluster)
-    lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
+    lacking = scheduling_lacks(settings, live.registry, cluster)
     explained, finding = _within_limit(options, lambda: explain(pod, cluster, live, now, settings))
     verdict = explained.verdict
+    lacks = warn_of_lacks((*lacking, *preemption_lacks((verdict,), cluster)))
     if options.node is not None:
         passed = next(finding.find("choice")).facts["passed"]
         _write_explanation(options, {

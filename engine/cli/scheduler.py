@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from koordpolicy.engine.framework.points import Framework
 
 from . import extender, live, observing, reloading, serving
-from .cluster_loading import LIVE_CLUSTER, cluster_of, moment_of, scheduling_lacks, warn_of_lacks
+from .cluster_loading import (
+    LIVE_CLUSTER,
+    cluster_of,
+    moment_of,
+    preemption_lacks,
+    scheduling_lacks,
+    warn_of_lacks,
+)
 from .composition import access_of, add_choice, add_cluster, add_policies, count, live_of, settings_of
 from .exits import Exit, Stop
 from .logs import log_level, start_logs
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.framework.registry import Live
+    from koordpolicy.engine.framework.scheduler import Nomination
     from koordpolicy.engine.scheduler.cycle.schedule_one import Debug, Settings
     from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
@@ -104,12 +112,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
     settings = settings_of(options, policies.registry, cluster)
-    lacks = warn_of_lacks(scheduling_lacks(settings, policies.registry, cluster))
+    lacks = scheduling_lacks(settings, policies.registry, cluster)
     observed = observing.observing_of(options, policies, settings, lambda: now)
     verdicts = schedule_pending(cluster, policies, now, settings, debug, observed=observed)
+    lacking = warn_of_lacks((*lacks, *preemption_lacks(verdicts, cluster)))
     if options.output == "json":
         write_json({
-            **lacks,
+            **lacking,
             "pending": len(verdicts),
             "placed": sum(verdict.scheduled for verdict in verdicts),
             "decisions": [
@@ -197,7 +206,7 @@ def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None
     alike: dict[object, list[Verdict]] = {}
     for verdict in unplaced:
         pod = verdict.pod
-        fate = verdict.message(), verdict.refusals()
+        fate = verdict.message(), verdict.refusals(), _room(verdict.nomination)
         alike.setdefault((pod.namespace, pod.priority_band, requested(pod), repr(fate)), []).append(verdict)
     for verdict, *others in alike.values():
         pod = verdict.pod
@@ -216,3 +225,13 @@ def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None
             write(f"{len(refused.nodes):>5}  {refused.plugin:<{width}}  {reason_of(refused)}: {which}")
         if messages:
             write(f"  {verdict.message()}")
+        if verdict.nomination is not None:
+            write(f"  {_room(verdict.nomination)}")
+
+
+def _room(nomination: Nomination | None) -> str:
+    """Return the result of a preemption that helps; empty without one."""
+    if nomination is None:
+        return ""
+    victims = names([victim.key for victim in nomination.victims])
+    return f"room can be made on {nomination.node} by evicting {victims}"

@@ -408,3 +408,30 @@ def test_amounts_are_written_alike_by_all_commands(run: Run, tmp_path: Path):
     asked = "batch-cpu 2, batch-memory 1.5Gi"
     assert asked in run("scheduler", "--cluster", dump).out
     assert asked in run("explain", "p", "--cluster", dump).out
+
+
+FULL = """\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "1", memory: 1Gi, pods: "10"}}}
+- {apiVersion: v1, kind: Pod, metadata: {name: victim, namespace: d}, spec: {priority: 0, nodeName: n, containers: [
+    {name: a, resources: {requests: {cpu: "1"}}}]}, status: {phase: Running}}
+- {apiVersion: v1, kind: Pod, metadata: {name: p, namespace: d}, spec: {priority: 1000, containers: [
+    {name: a, resources: {requests: {cpu: "1"}}}]}, status: {phase: Pending}}
+"""
+BUDGET = """\
+- {apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: b, namespace: d}, spec: {selector: {}}, status: {}}
+"""
+
+
+@pytest.mark.parametrize("command", [("scheduler",), ("explain", "d/p")])
+def test_victims_are_named_and_it_is_said_if_their_budgets_are_not_known(run: Run, tmp_path: Path, command):
+    dump = tmp_path / "dump.yaml"
+    lack = {"plugin": "preemption", "kinds": ["PodDisruptionBudget"]}
+    for text, unknown in ((FULL, True), (FULL + BUDGET, False)):
+        dump.write_text(text)
+        done = run(*command, "--cluster", dump)
+        assert "  room can be made on n by evicting d/victim\n" in done.out
+        assert ("PodDisruptionBudget (read by `preemption`)" in done.err) is unknown
+        assert (lack in run(*command, "--cluster", dump, "--output", "json").json.get("lacking", [])) is unknown
