@@ -44,12 +44,14 @@ from koordpolicy.engine.framework.slots import unit_of
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 
+from ..cycle.plugin_calls import call_plugin
 from ..cycle.schedule_one import decide
 from ..cycle.tie_break import FIRST_BY_NAME, TieBreak
 from ..profiles.profile import Active, Profile
 from ..verdict.verdict import Filtered, Scored, Verdict
 from .counterfactuals import MOST_TRIALS, Counterfactual, counterfactuals, passing, rule_of
 
+_GATES: Final = "SchedulingGates"
 _NAMES: Final = 3
 _MEASURED: Final = 500
 """The maximum number of refused nodes per rule whose distance from passing is computed."""
@@ -169,13 +171,22 @@ def _head(explained: Explained) -> Iterator[Finding]:
 
 
 def _waiting(explained: Explained) -> Iterator[Finding]:
-    """Yield the reasons other than nodes for which a pod waits: scheduling gates, and explanations of plugins."""
+    """Yield the reasons other than nodes for which a pod waits: preEnqueue plugins, and explanations of plugins."""
     pod = explained.pod
     if explained.current:
         return
     gates = [str(each.get("name")) for each in (pod.object.get("spec") or {}).get("schedulingGates") or ()]
     if gates:
         yield Finding("gates", f"its scheduling gates: {listed(gates, _NAMES)}", facts={"gates": gates})
+    whole = "" if explained.verdict.refusal is None else explained.verdict.refusal[0]
+    for active in explained.profile.at[Point.PRE_ENQUEUE]:
+        if active.name in (_GATES, whole) or isinstance(active.instance, ExplainsWaiting):
+            continue  # what refuses the pod is shown elsewhere
+        refusal = call_plugin([], active, Point.PRE_ENQUEUE, active.instance.pre_enqueue, pod, explained.snapshot,
+                              kinds=())
+        if refusal is not None:
+            yield Finding("gate", f"{active.name}: {_said(refusal)}{_watched(active.plugin.enforcement)}",
+                          facts={"plugin": active.name, "rule": refusal.rule})
     for active in explained.profile.made:
         if not isinstance(active.instance, ExplainsWaiting):
             continue

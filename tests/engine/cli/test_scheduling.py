@@ -421,7 +421,7 @@ items:
     {name: a, resources: {requests: {cpu: "1"}}}]}, status: {phase: Pending}}
 """
 BUDGET = """\
-- {apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: b, namespace: d}, spec: {selector: {}}, status: {}}
+- {apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: b, namespace: d}, spec: {selector: {}}}
 """
 
 

@@ -89,6 +89,16 @@ def test_a_pod_without_a_node_names_its_gates_and_what_plugins_let_it_wait_for()
     assert "it waits for" not in explain_decision(looked_into([node("a")])).as_text()
 
 
+def test_a_pod_that_a_preenqueue_plugin_does_not_queue_says_so_though_a_node_would_take_it():
+    claims = [{"name": "gpu", "resourceClaimName": "one"}]
+    found = explain_decision(looked_into([node("a")], asked=pod(resourceClaims=claims)))
+    [waiting] = found.find("waiting")
+    [gate] = waiting.find("gate")
+    assert gate.text.startswith("ResourceClaims: resource claims (spec.resourceClaims) are not supported: ")
+    assert gate.facts["plugin"] == "ResourceClaims"
+    assert "would run on a" in found.as_text()
+
+
 def test_items_are_shown_before_and_after_normalisation_with_their_weights():
     entries = plugins(score=[
         {"name": "big", "expression": "allocatable.cpu", "weight": 3, "normalize": "MinMax"},
