@@ -7,6 +7,7 @@ import type { ColourView } from "./models.ts";
 import { whole } from "./paint.ts";
 import { classColour, inkOn, range, shade } from "./palette.ts";
 import { t } from "./texts.ts";
+import { visible } from "./visible.ts";
 
 /** What the map shows: nodes by row, their groups, and their colours if they are known. */
 export interface Chart {
@@ -123,7 +124,7 @@ export class NodeMap {
     context.fillStyle = text;
     context.font = "600 13px system-ui, sans-serif";
     for (const [group, block] of layout.blocks.entries()) {
-      const label = `${block.name}  ${this.chart.groups[group]?.nodes.toLocaleString("en-US") ?? ""}`;
+      const label = `${visible(block.name)}  ${this.chart.groups[group]?.nodes.toLocaleString("en-US") ?? ""}`;
       context.fillText(label, block.left, block.top + TITLE - 7, width);
     }
     const size = layout.pitch - (layout.pitch > 8 ? 2 : 1);
@@ -160,10 +161,10 @@ export class NodeMap {
     context.fillStyle = ink;
     context.font = "11px system-ui, sans-serif";
     // The ends of names differ, so that their beginnings are left out.
-    let name = this.chart.nodes[row] ?? "";
+    let name = visible(this.chart.nodes[row] ?? "");
     while (name.length > 2 && context.measureText(name).width > size - 8) name = `…${name.slice(2)}`;
     context.fillText(name, x + 5, y + 16);
-    if (this.colours) context.fillText(this.text(row), x + 5, y + 32);
+    if (this.colours) context.fillText(visible(this.text(row)), x + 5, y + 32);
     context.restore();
   }
 
@@ -171,7 +172,10 @@ export class NodeMap {
     const view = this.colours;
     this.legend.replaceChildren();
     if (!view) return;
-    if (view.numbers.length) {
+    const missing = view.numbers.filter((each) => each === null).length - view.failed;
+    if (view.numbers.length && view.lowest === null) {
+      // no square has a colour, and a scale would say nothing
+    } else if (view.numbers.length) {
       const [low, high] = range(view.lowest, view.highest, this.unit);
       const bar = h("canvas", { width: 160, height: 12, "aria-hidden": "true" });
       const context = bar.getContext("2d");
@@ -187,6 +191,7 @@ export class NodeMap {
         this.legend.append(h("span", {}, swatch(classColour(code, name)), `${name || '""'} (${short(counts[code]!)})`));
       }
     }
+    if (missing > 0) this.legend.append(h("span", { class: "warn" }, t("withoutNumber", missing)));
     if (view.failed) this.legend.append(h("span", { class: "warn" }, t("withoutValue", view.failed, view.failure)));
   }
 
@@ -204,7 +209,7 @@ export class NodeMap {
   private point(row: number, x: number, y: number): void {
     this.tip.hidden = row < 0;
     if (row < 0) return;
-    this.tip.textContent = `${this.chart.nodes[row]}  ${this.text(row)}`;
+    this.tip.textContent = visible(`${this.chart.nodes[row]}  ${this.text(row)}`);
     this.tip.style.left = `${Math.min(x + 14, window.innerWidth - 240)}px`;
     this.tip.style.top = `${y + 16}px`;
   }

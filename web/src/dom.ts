@@ -1,8 +1,12 @@
-/** Elements. Every text becomes a text node: names of the cluster are never read as markup. */
+/** Elements. Every text becomes a text node, with its hidden characters seen: names of the cluster are never read as markup. */
+
+import { visible } from "./visible.ts";
 
 export type Child = Node | string | number | null | undefined | false;
 type Attributes = Record<string, string | number | boolean | null | undefined | ((event: never) => void)>;
 
+/** Attributes that people read. */
+const READ = new Set(["title", "aria-label", "placeholder", "data-head"]);
 const listeners = new WeakMap<Element, Map<string, EventListener>>();
 
 /** Returns an element. `on...` attributes are listeners, `true` is an attribute without a value, `false` none. */
@@ -14,7 +18,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
     if (typeof value === "function") {
       listen(element, name.slice(2), value as EventListener);
     } else if (value !== false && value !== null && value !== undefined) {
-      element.setAttribute(name, value === true ? "" : String(value));
+      element.setAttribute(name, value === true ? "" : READ.has(name) ? visible(String(value)) : String(value));
     }
   }
   element.append(...nodesOf(children));
@@ -23,7 +27,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(
 
 /** The nodes of children, without those that are not shown. */
 export function nodesOf(children: readonly (Child | Child[])[]): Node[] {
-  return children.flat().filter(shown).map((each) => (each instanceof Node ? each : document.createTextNode(String(each))));
+  return children.flat().filter(shown).map((each) => (each instanceof Node ? each : document.createTextNode(visible(String(each)))));
 }
 
 function listen(element: Element, event: string, listener: EventListener): void {

@@ -7,10 +7,11 @@ import { HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/l
 import { type Diagnostic, lintGutter, setDiagnostics } from "@codemirror/lint";
 import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
 import { EditorSelection, EditorState, type Extension, Prec, RangeSet, StateEffect, StateField } from "@codemirror/state";
-import { EditorView, GutterMarker, drawSelection, gutter, highlightActiveLine, highlightActiveLineGutter, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
+import { EditorView, GutterMarker, drawSelection, gutter, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { offsetAt } from "./format.ts";
 import type { CoverageLine, Fault, TextRange } from "./models.ts";
+import { HIDDEN, visible } from "./visible.ts";
 
 export interface EditorOptions {
   readOnly?: boolean;
@@ -80,7 +81,7 @@ export function openEditor(parent: HTMLElement, text: string, options: EditorOpt
       doc: text,
       extensions: [
         EditorView.cspNonce.of(nonce), lineNumbers(), highlightActiveLine(), highlightActiveLineGutter(), drawSelection(), highlightSelectionMatches(),
-        yaml(), syntaxHighlighting(COLOURS), THEME, lintGutter(), editing, EditorView.contentAttributes.of({ "aria-label": options.label }),
+        highlightSpecialChars({ specialChars: HIDDEN }), yaml(), syntaxHighlighting(COLOURS), THEME, lintGutter(), editing, EditorView.contentAttributes.of({ "aria-label": options.label }),
         keymap.of([
           { key: "Mod-s", preventDefault: true, run: () => { options.saved?.(); return Boolean(options.saved); } },
           { key: "F2", run: (at) => { options.rename?.(at.state.selection.main.head); return Boolean(options.rename); } }]),
@@ -141,7 +142,7 @@ class CoverageMark extends GutterMarker {
     const { seen, goals } = this.line;
     dom.className = seen === goals ? "good" : seen ? "warn" : "bad";
     dom.textContent = seen === goals ? "✓" : seen ? "◐" : "○";
-    dom.title = [this.text, ...this.line.missed].join("\n");
+    dom.title = visible([this.text, ...this.line.missed].join("\n"));
     return dom;
   }
 }
@@ -170,7 +171,7 @@ function hovering(describe: (text: string, offset: number) => Promise<string>) {
     return { pos: place, above: true, create: () => {
       const dom = document.createElement("div");
       dom.className = "hover";
-      dom.textContent = text;
+      dom.textContent = visible(text);
       return { dom };
     } };
   });
@@ -181,6 +182,6 @@ function diagnostics(text: string, faults: readonly Fault[]): Diagnostic[] {
     const from = offsetAt(text, fault.line, fault.column);
     const to = Math.max(from, offsetAt(text, fault.endLine, fault.endColumn));
     return { from, to: Math.min(to, text.length), severity: SEVERITIES[fault.severity] ?? "info",
-      message: [fault.message, fault.help].filter(Boolean).join("\n"), source: fault.code };
+      message: visible([fault.message, fault.help].filter(Boolean).join("\n")), source: fault.code };
   }).sort((a, b) => a.from - b.from);
 }

@@ -5,6 +5,7 @@ import { enable, h } from "./dom.ts";
 import type { Page } from "./page.ts";
 import { whole } from "./paint.ts";
 import { t } from "./texts.ts";
+import { visible } from "./visible.ts";
 
 const POLL = 400;
 const ENDS = ["done", "failed", "cancelled"];
@@ -42,7 +43,7 @@ export class JobBar<V extends JobView> {
       await post(this.options.cancel, { number: this.number });
       this.refused.textContent = "";
     } catch (error) {
-      this.refused.textContent = t("failed", error instanceof Error ? error.message : String(error));
+      this.refused.textContent = visible(t("failed", error instanceof Error ? error.message : String(error)));
     }
   }
 

@@ -11,7 +11,7 @@ const ENGLISH = {
   forPod: "For pod", choosePod: "namespace/name", none: "none", zone: "zone", region: "region",
   cpuRequested: "cpu requested", cpuMeasured: "cpu measured", memoryRequested: "memory requested",
   memoryMeasured: "memory measured", pods: "pods", gpuFree: "free GPU", schedulable: "schedulable",
-  withoutValue: "no value ({0}): {1}", nodes: "nodes", nodesCount: "{0} nodes", without: "without",
+  withoutValue: "no value ({0}): {1}", withoutNumber: "no value ({0}): infinite, or not a number", nodes: "nodes", nodesCount: "{0} nodes", without: "without",
   mapLabel: "Map of {0} nodes. Use the arrow keys to move, Enter to open a node.",
   highest: "Highest values", first: "First nodes of each class", value: "value", node: "Node",
   close: "Close", resource: "Resource", allocatable: "allocatable", requested: "requested", measured: "measured",
@@ -89,7 +89,7 @@ const ENGLISH = {
   policySame: "as now", policyChanged: "changed since then", policyAbsentNow: "not among the console's policies", policyAbsentThen: "was not active",
   passedNodes: "{0} nodes passed", scored: "score {0}", nextBest: "next {0} with {1}", nominatedNode: "nominated {0}, evicting {1}",
   replay: "Replay", replayTitle: "Replay under other policies", replayHelp: "The recorded pods are placed anew, in the order and at the times of the recorded decisions.",
-  fromUtc: "From (UTC)", untilUtc: "Until (UTC)", underPolicies: "Under", activePolicies: "the console's policies", draftOfPlayground: "the draft of the playground",
+  fromUtc: "From (UTC)", untilUtc: "Until (UTC)", underPolicies: "Under", activePolicies: "the console's policies", draftOfPlayground: "the new draft of the playground",
   invalidTimes: "Write two times such as 2026-01-31T12:00:00Z, the earlier one first.", progress: "Progress", cancel: "Cancel", cancelled: "cancelled", replaying: "{0} of {1} decisions", readingRecording: "reading the recording…",
   replayed: "replayed", recordedThen: "recorded", compared: "Recording and replay", replayDone: "{0} pods in {1}.", samePolicies: "These are the policies that decided then.",
   meanPending: "waiting pods, mean", meanWait: "wait for a node, mean", p99Wait: "wait for a node, 99th percentile", evictions: "Evictions", decisions: "decisions",
@@ -120,6 +120,23 @@ const ENGLISH = {
   outcome_complete: "All servers were changed", outcome_partial: "Only some servers were changed", outcome_none: "No server was changed",
   state_changes: "changes", state_unchanged: "stays as it is", state_unconcerned: "not concerned", state_refused: "refused", state_changed: "changed", state_failed: "failed",
   state_unknown: "not known", state_skipped: "not tried", file_added: "added", file_removed: "removed", file_replaced: "changed",
+  draftOfFile: "This is your draft of the file: it differs from the file’s content.", fileChanged: "The file has changed since the draft was begun, and the draft lacks that change.", discardDraft: "Discard the draft", keepDraft: "Keep the draft",
+  askDiscard: "Your draft would be lost.", askDiscardFile: "Your draft of {0} would be lost.", resetFile: "Back to the file", asInFile: "as in the file", newDraft: "a new draft", otherDrafts: "Other drafts:",
+  otherTab: "Another tab has changed this draft. What you type here stays in this tab only, until you choose.", takeOther: "Take the text of the other tab", keepOwn: "Keep this text",
+  notKept: "This browser has no place for the draft: download it before you leave.", fileGone: "There is no file {0} any more: the draft becomes a new one.", draftOf: "the draft of {0}", draftGone: "The draft is gone: it was discarded meanwhile.",
+  noAnswer: "The console does not answer.", unknownParts: "This view knows nothing of {0}. An address of it may have: {1}.", withoutThem: "Go on without", groupedInstead: "They are grouped by {0}.",
+  preemptions: "Evictions by the scheduler", othersEvictions: "Evictions by others, in both", otherLosses: "pods that lost their node in the replay only",
+  eachAlone: "Each pod as if it were alone: pods of one workload are shown with the same node, and only the first of them may get it.",
+  filterPolicies: "Find one of {0} policies", ofAll: "{0} of {1}",
+  kind_node: "node", kind_pod: "pod", kind_policy: "policy", severity_error: "error", severity_warning: "warning", severity_note: "note", severity_critical: "critical",
+  enforcement_Enforce: "Enforce", enforcement_Warn: "Warn", enforcement_Audit: "Audit",
+  mark_passed: "passed", mark_refused: "refused", mark_error: "error", mark_watched: "would refuse", mark_vetoes: "vetoes", mark_failed: "failed", mark_evicts: "evicts", mark_loop: "loop", mark_allows: "allows", mark_helps: "helps",
+  mark_stays: "stays", "mark_not chosen": "not chosen", mark_limit: "limit", mark_idle: "idle", "mark_no node": "no node",
+  head_filters: "filters", head_scores: "scores", head_errors: "errors", "head_it waits for": "it waits for", "head_it would run if": "it would run if", "head_it would run there if": "it would run there if", "head_who may veto it": "who may veto it",
+  "head_if it were evicted": "if it were evicted", "head_not active": "not active", "head_it stays": "it stays", head_none: "(no change of the pod or of a node was found)", head_cut: "(no more changes were tried: the time was up)",
+  choiceChosen: "{0} is chosen", choiceCould: "{0} could take it", choiceRefused: "{0} is refused", column_plugin: "plugin", column_weight: "weight",
+  "audit_never-active": "never-active", "audit_matches-nothing": "matches-nothing", "audit_matches-few": "matches-few", "audit_refuses-everything": "refuses-everything", "audit_refuses-nothing": "refuses-nothing", "audit_strands-pods": "strands-pods",
+  audit_fails: "fails", "audit_constant-score": "constant-score", "audit_never-acts": "never-acts", "audit_no-target": "no-target", "audit_useless-evictions": "useless-evictions", "audit_unproved-evictions": "unproved-evictions", "audit_expired-metrics": "expired-metrics", "audit_no-metrics": "no-metrics",
 };
 
 export type Key = keyof typeof ENGLISH;
@@ -135,7 +152,7 @@ const CHINESE: Record<Key, string> = {
   forPod: "针对 Pod", choosePod: "命名空间/名称", none: "不分组", zone: "可用区", region: "地域",
   cpuRequested: "CPU 申请量", cpuMeasured: "CPU 实测用量", memoryRequested: "内存申请量",
   memoryMeasured: "内存实测用量", pods: "Pod 数", gpuFree: "空闲 GPU", schedulable: "可调度",
-  withoutValue: "没有值（{0}）：{1}", nodes: "节点", nodesCount: "{0} 个节点", without: "无",
+  withoutValue: "没有值（{0}）：{1}", withoutNumber: "没有值（{0}）：无穷大或不是数字", nodes: "节点", nodesCount: "{0} 个节点", without: "无",
   mapLabel: "{0} 个节点的地图。用方向键移动，回车打开节点。",
   highest: "最高值", first: "各类的首个节点", value: "值", node: "节点",
   close: "关闭", resource: "资源", allocatable: "可分配", requested: "已申请", measured: "实测",
@@ -213,7 +230,7 @@ const CHINESE: Record<Key, string> = {
   policySame: "与现在相同", policyChanged: "之后有改动", policyAbsentNow: "不在控制台的策略中", policyAbsentThen: "当时未生效",
   passedNodes: "{0} 个节点通过", scored: "得分 {0}", nextBest: "其次为 {0}，得分 {1}", nominatedNode: "提名 {0}，驱逐 {1}",
   replay: "重放", replayTitle: "用其他策略重放", replayHelp: "按记录中决策的顺序和时间重新放置记录的 Pod。",
-  fromUtc: "从（UTC）", untilUtc: "至（UTC）", underPolicies: "使用", activePolicies: "控制台的策略", draftOfPlayground: "试验场的草稿",
+  fromUtc: "从（UTC）", untilUtc: "至（UTC）", underPolicies: "使用", activePolicies: "控制台的策略", draftOfPlayground: "试验场的新草稿",
   invalidTimes: "请填写两个时间，例如 2026-01-31T12:00:00Z，先早后晚。", progress: "进度", cancel: "取消", cancelled: "已取消", replaying: "{1} 个决策中的 {0} 个", readingRecording: "正在读取记录…",
   replayed: "重放", recordedThen: "记录", compared: "记录与重放", replayDone: "{0} 个 Pod，用时 {1}。", samePolicies: "这正是当时决策的策略。",
   meanPending: "等待中的 Pod，平均", meanWait: "等待节点的时间，平均", p99Wait: "等待节点的时间，第 99 百分位", evictions: "驱逐", decisions: "决策",
@@ -244,6 +261,23 @@ const CHINESE: Record<Key, string> = {
   outcome_complete: "所有服务器均已更改", outcome_partial: "只有部分服务器已更改", outcome_none: "没有服务器被更改",
   state_changes: "将更改", state_unchanged: "保持不变", state_unconcerned: "不涉及", state_refused: "被拒绝", state_changed: "已更改", state_failed: "失败",
   state_unknown: "未知", state_skipped: "未尝试", file_added: "新增", file_removed: "删除", file_replaced: "更改",
+  draftOfFile: "这是您对此文件的草稿：与文件内容不同。", fileChanged: "文件在草稿开始之后已更改，草稿中没有该更改。", discardDraft: "放弃草稿", keepDraft: "保留草稿",
+  askDiscard: "您的草稿将丢失。", askDiscardFile: "您对 {0} 的草稿将丢失。", resetFile: "恢复为文件内容", asInFile: "与文件相同", newDraft: "新草稿", otherDrafts: "其他草稿：",
+  otherTab: "另一个标签页更改了此草稿。在您选择之前，此处的输入只保留在此标签页中。", takeOther: "采用另一个标签页的内容", keepOwn: "保留此处的内容",
+  notKept: "此浏览器没有空间保存草稿：离开前请下载。", fileGone: "文件 {0} 已不存在：草稿将成为新文件。", draftOf: "{0} 的草稿", draftGone: "草稿已不存在：期间已被放弃。",
+  noAnswer: "控制台没有响应。", unknownParts: "此视图不认识 {0}。其地址可以包含：{1}。", withoutThem: "忽略并继续", groupedInstead: "现按{0}分组。",
+  preemptions: "调度器的驱逐", othersEvictions: "其他来源的驱逐（两者都有）", otherLosses: "仅在重放中失去节点的 Pod",
+  eachAlone: "每个 Pod 都按只有它自己来决策：同一工作负载的 Pod 显示相同的节点，可能只有第一个能得到它。",
+  filterPolicies: "在 {0} 个策略中查找", ofAll: "{1} 个中的 {0} 个",
+  kind_node: "节点", kind_pod: "Pod", kind_policy: "策略", severity_error: "错误", severity_warning: "警告", severity_note: "提示", severity_critical: "严重",
+  enforcement_Enforce: "强制执行", enforcement_Warn: "仅警告", enforcement_Audit: "仅审计",
+  mark_passed: "通过", mark_refused: "拒绝", mark_error: "错误", mark_watched: "将会拒绝", mark_vetoes: "否决", mark_failed: "失败", mark_evicts: "驱逐", mark_loop: "循环", mark_allows: "允许", mark_helps: "有效",
+  mark_stays: "保留", "mark_not chosen": "未选中", mark_limit: "达到上限", mark_idle: "空闲", "mark_no node": "没有节点",
+  head_filters: "过滤", head_scores: "得分", head_errors: "错误", "head_it waits for": "它在等待", "head_it would run if": "满足以下条件即可运行", "head_it would run there if": "满足以下条件即可在此运行", "head_who may veto it": "可能的否决者",
+  "head_if it were evicted": "如果被驱逐", "head_not active": "未生效", "head_it stays": "保留", head_none: "（未找到 Pod 或节点的可行更改）", head_cut: "（时间已到，没有再尝试更多更改）",
+  choiceChosen: "选中 {0}", choiceCould: "{0} 可以接受", choiceRefused: "{0} 被拒绝", column_plugin: "插件", column_weight: "权重",
+  "audit_never-active": "从不生效", "audit_matches-nothing": "无匹配", "audit_matches-few": "匹配很少", "audit_refuses-everything": "全部拒绝", "audit_refuses-nothing": "从不拒绝", "audit_strands-pods": "使 Pod 无处可去",
+  audit_fails: "出错", "audit_constant-score": "得分恒定", "audit_never-acts": "从不动作", "audit_no-target": "没有目标", "audit_useless-evictions": "无效驱逐", "audit_unproved-evictions": "未经证明的驱逐", "audit_expired-metrics": "指标过期", "audit_no-metrics": "没有指标",
 };
 
 export const LANGUAGES = { en: ENGLISH as Record<Key, string>, zh: CHINESE };
@@ -268,7 +302,13 @@ export function t(key: Key, ...values: (string | number)[]): string {
   });
 }
 
+/** The text of a code of the server, such as a severity; the code itself if it has none. */
+export function coded(group: string, code: string): string {
+  const key = `${group}_${code}`;
+  return Object.hasOwn(ENGLISH, key) ? t(key as Key) : code;
+}
+
 /** The text of a key of that name, or the name itself. */
 export function named(name: string): string {
-  return name in ENGLISH ? t(name as Key) : name;
+  return Object.hasOwn(ENGLISH, name) ? t(name as Key) : name;
 }

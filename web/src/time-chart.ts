@@ -6,6 +6,7 @@ import { amount } from "./format.ts";
 import { whole } from "./paint.ts";
 import { type Range, panned, roundUp, shown, spanAt, tickText, ticks, zoomed } from "./time-axis.ts";
 import { t } from "./texts.ts";
+import { visible } from "./visible.ts";
 
 export interface Line {
   name: string;
@@ -219,7 +220,7 @@ export class TimeChart {
     const y = (value: number): number => bottom - (height * value) / highest;
     context.fillStyle = style.getPropertyValue("--text");
     context.font = "600 12px system-ui, sans-serif";
-    context.fillText(lane.title, LEFT, top - 6);
+    context.fillText(visible(lane.title), LEFT, top - 6);
     context.font = "12px system-ui, sans-serif";
     context.fillStyle = style.getPropertyValue("--quiet");
     context.strokeStyle = style.getPropertyValue("--line");
@@ -303,7 +304,7 @@ export class TimeChart {
     const values = number < 0 ? [] : this.data.lanes.flatMap((lane) => lane.lines.map((line) =>
       `${line.name} ${amount(line.values[number] ?? null, lane.unit)}`));
     const near = this.data.marks.filter((mark) => Math.abs(this.x(mark.time) - this.x(time)) <= NEAR).slice(0, 4).map((mark) => mark.text);
-    return [shown(time), ...values, ...near].join(" · ");
+    return visible([shown(time), ...values, ...near].join(" · "));
   }
 
   private point(time: number, x: number, y: number): void {

@@ -4,7 +4,7 @@ import { LANGUAGES, t } from "../src/texts.ts";
 
 const places = (text: string): string[] => Array.from(text.matchAll(/\{\d\}/g), ([place]) => place).sort();
 /** Words that Chinese users know by the same name. */
-const SAME = new Set(["pod", "podsCard", "language", "waitingGang"]);
+const SAME = new Set(["pod", "podsCard", "language", "waitingGang", "kind_pod"]);
 
 test("every text is in all languages, with the same places for values", () => {
   const { en, zh } = LANGUAGES;
