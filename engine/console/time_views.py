@@ -140,6 +140,8 @@ def replay_result(result: RecordedReplay, *, same_policies: bool) -> ReplayResul
     recorded, replayed = result.waits()
     recorded_evictions, recorded_left_out = first_of(result.recorded_evictions, _MOST_EVICTIONS)
     evictions, left_out = first_of(result.evictions, _MOST_EVICTIONS)
+    recorded_preemptions, preemptions = (sum(each.by == "preemption" for each in found)
+                                         for found in (result.recorded_evictions, result.evictions))
     errors = [f"`{each.plugin}` at {each.point.value}: {each.message}" for each in result.errors]
     problems, problems_left_out = first_of((*errors, *result.problems, *result.notes), _MOST_PROBLEMS)
     return ReplayResult(
@@ -148,6 +150,9 @@ def replay_result(result: RecordedReplay, *, same_policies: bool) -> ReplayResul
         recorded_evictions=[_eviction(each) for each in recorded_evictions],
         recorded_evictions_left_out=recorded_left_out,
         evictions=[_eviction(each) for each in evictions], evictions_left_out=left_out,
+        recorded_preemptions=recorded_preemptions, preemptions=preemptions,
+        others_evictions=len(result.recorded_evictions) - recorded_preemptions,
+        other_losses=len(result.evictions) - preemptions,
         recorded_waits=recorded, waits=replayed, recorded_use=_use(result.recorded_use),
         use=_use(result.use), times=[seconds(each.start) for each in result.series],
         recorded_series=[_use(each) for each in result.recorded_series], series=[_use(each) for each in result.series],

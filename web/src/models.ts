@@ -848,6 +848,10 @@ export interface ReplayResult {
   recordedEvictionsLeftOut: number;
   evictions: ReplayEviction[];
   evictionsLeftOut: number;
+  recordedPreemptions: number;
+  preemptions: number;
+  othersEvictions: number;
+  otherLosses: number;
   recordedWaits: WaitFigures;
   waits: WaitFigures;
   recordedUse: ReplayUse;

@@ -199,6 +199,14 @@ class ReplayResult(Model, frozen=True, kw_only=True, rename="camel"):
     recorded_evictions_left_out: int
     evictions: list[ReplayEviction]
     evictions_left_out: int
+    recorded_preemptions: int
+    """The evictions that the recorded scheduler made."""
+    preemptions: int
+    """Those that the scheduler of the replay made."""
+    others_evictions: int
+    """The recorded evictions by others, such as a drain; they happen in the replay, too."""
+    other_losses: int
+    """The pods that only the replay lost, as their node there was deleted or a plugin evicted them."""
     recorded_waits: WaitFigures
     waits: WaitFigures
     recorded_use: ReplayUse

@@ -17,7 +17,9 @@ from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit
 from koordpolicy.engine.console.past import Past
 from koordpolicy.engine.console.replays import ReplayJobs
 from koordpolicy.engine.console.server import ConsoleServer, Static
+from koordpolicy.engine.console.time_views import replay_result
 from koordpolicy.engine.documents import load
+from koordpolicy.engine.flight_recorder.figures import Eviction, RecordedReplay, Span
 from koordpolicy.engine.flight_recorder.recorder import FlightRecorder, RecorderSettings
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
@@ -278,3 +280,21 @@ def test_a_time_that_is_still_recorded_is_read_again(state, recording, tmp_path)
     assert past.state_at(later, state.policies) is found
     path.write_bytes(whole.read_bytes() + b"\0" * 100)
     assert past.state_at(later, state.policies) is not found
+
+
+def test_evictions_are_counted_by_who_made_them_and_all_of_them():
+    """Evictions by others are not compared, and lists that are cut do not cut the counts."""
+    def evictions(by: str, number: int) -> list[Eviction]:
+        return [Eviction(place, f"default/{by}-{place}", "a", by, "") for place in range(number)]
+
+    use = Span(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    view = replay_result(RecordedReplay(
+        start=0, end=0, segments=1, gaps=(), notes=(), pods=(), waiting=0,
+        recorded_evictions=(*evictions("preemption", 3), *evictions("EvictionByEvictionAPI", 300)),
+        evictions=(*evictions("preemption", 250), *evictions("", 2), *evictions("eviction", 1)),
+        recorded_use=use, use=use, recorded_series=(), series=(), errors=(), problems=(), problems_left_out=0,
+        recorded_decisions=0, decisions=0, seconds=0.0), same_policies=True)
+    assert (view.recorded_preemptions, view.preemptions) == (3, 250)
+    assert (view.others_evictions, view.other_losses) == (300, 3)
+    assert len(view.recorded_evictions) + view.recorded_evictions_left_out == 303
+    assert len(view.evictions) + view.evictions_left_out == 253
