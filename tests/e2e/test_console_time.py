@@ -167,6 +167,9 @@ def test_a_draft_is_replayed_and_compared_with_what_was_recorded(browser, consol
         expect(replay.get_by_label("From (UTC)")).to_have_value("2026-11-02T09:10:00Z")
         replay.get_by_role("button", name="Replay", exact=True).click()
         expect(replay).to_contain_text("No pod differs.")
+        # The recorded drain happens in the replay, too.
+        expect(replay.get_by_role("row", name="Evictions by others, in both 7 7")).to_be_visible()
+        expect(replay.get_by_role("row", name="Evictions by the scheduler 0 0")).to_be_visible()
         replay.get_by_label("Under").select_option("draft")
         replay.get_by_role("button", name="Replay", exact=True).click()
         expect(replay).to_contain_text(re.compile(r"\d+ never placed"))

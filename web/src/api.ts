@@ -28,12 +28,26 @@ async function request<T>(path: string, init: RequestInit): Promise<T> {
   const headers = new Headers(init.headers);
   const token = sessionStorage.getItem(TOKEN);
   if (token) headers.set("Authorization", `Bearer ${token}`);
-  const response = await fetch(`/api/v1/${path}`, { ...init, headers, credentials: "omit" });
-  const body = (await response.json()) as T | RefusalView;
+  const body = (await answered(path, { ...init, headers, credentials: "omit" })) as T | RefusalView;
   if (typeof body === "object" && body !== null && "error" in body) {
     throw new ApiError(body.status, body.error, body.faults);
   }
   return body;
+}
+
+/** The body of an answer; what the browser says of a request without one is in the words of the page. */
+async function answered(path: string, init: RequestInit): Promise<unknown> {
+  let response: Response;
+  try {
+    response = await fetch(`/api/v1/${path}`, init);
+  } catch (error) {
+    throw init.signal?.aborted ? error : new Error(t("noAnswer"));
+  }
+  try {
+    return await response.json();
+  } catch (error) {
+    throw init.signal?.aborted ? error : new Error(t("noAnswer"));
+  }
 }
 
 export function get<T>(view: string, query: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {

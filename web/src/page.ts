@@ -12,6 +12,7 @@ export class Page {
   private readonly endings: (() => void)[] = [];
   private escape: () => void = () => undefined;
   private change: ((changes: Changes) => void) | null = null;
+  private back: () => void = () => undefined;
   /** False once another view was opened: then its late answers are not shown. */
   current = true;
 
@@ -59,6 +60,16 @@ export class Page {
   changed(changes: Changes): boolean {
     this.change?.(changes);
     return this.change !== null;
+  }
+
+  /** Calls a function when the console answers again after it did not. */
+  onBack(call: () => void): void {
+    this.back = call;
+  }
+
+  /** The console answers again. */
+  answered(): void {
+    this.back();
   }
 
   onEscape(call: () => void): void {

@@ -3,7 +3,8 @@
 import type { CompletionContext, CompletionResult } from "@codemirror/autocomplete";
 import { ApiError, get, post } from "../api.ts";
 import { NodeMap } from "../chart.ts";
-import { debounced, enable, h } from "../dom.ts";
+import { type Child, debounced, enable, h } from "../dom.ts";
+import { KeptDraft, storedDraft, storedFiles } from "../drafts.ts";
 import type { Editor } from "../editor.ts";
 import { codePoints } from "../format.ts";
 import type { AnalysisView, CheckView, ColourView, CompletionView, DescriptionView, EffectView, EvaluationView, FileView, MapView, ClusterOverview, RenameView, TestsView } from "../models.ts";
@@ -11,10 +12,9 @@ import { analysedOf, analysisBar, analysisFailure, failed, faultList, nodeLink, 
 import { patchOf } from "../patch.ts";
 import type { Page } from "../page.ts";
 import { paint, replace } from "../paint.ts";
-import { named, t } from "../texts.ts";
+import { link } from "../route.ts";
+import { type Key, named as worded, t } from "../texts.ts";
 
-/** The key of the draft in the browser. */
-export const STORED = "koord-policy-draft";
 const QUIET = 80;
 const LISTED = 20;
 /** CodeMirror's names for kinds of words, for their icons. */
@@ -54,12 +54,17 @@ spec:
 `;
 
 export async function playgroundView(page: Page): Promise<void> {
-  const file = page.route.query["file"] ?? "";
+  const named = page.route.query["file"] ?? "";
   const [map, overview, loaded, { openEditor }] = await Promise.all([
-    get<MapView>("map"), get<ClusterOverview>("overview"), file ? get<FileView>("file", { name: file }) : null, import("../editor.ts"),
+    get<MapView>("map"), get<ClusterOverview>("overview"), named ? fileOf(named) : null, import("../editor.ts"),
   ]);
+  const gone = Boolean(named) && !loaded; // then the draft is a new file
+  const file = gone ? "" : named;
+  const draft = new KeptDraft(named, loaded ? loaded.text : gone ? "" : FIRST);
   let pod = page.route.query["pod"] ?? overview.waiting[0]?.pod ?? "";
-  const text = loaded ? loaded.text : localStorage.getItem(STORED) ?? FIRST;
+  const text = draft.text;
+  const notice = h("div", { role: "status" });
+  const place = h("span", { class: "quiet" });
   const faults = h("div", { "aria-live": "polite" });
   const at = h("div");
   const atMap = new NodeMap({ height: 190, opened: (node) => page.go("map", { node }) });
@@ -81,8 +86,8 @@ export async function playgroundView(page: Page): Promise<void> {
       h("button", { type: "button", onclick: () => download(".yaml", editor.text()) }, t("export")),
       h("button", { type: "button", title: t("patchHint"), onclick: () => download(".patch", patchOf(loaded?.text ?? "", editor.text(), path())) },
         t("exportPatch")),
-      h("button", { type: "button", onclick: () => { editor.replace(FIRST); page.replace("playground", { pod }); } }, t("reset")),
-      h("span", { class: "quiet" }, loaded ? file : t("saved"))),
+      gone ? null : h("button", { type: "button", onclick: () => ask() }, loaded ? t("resetFile") : t("reset")), place),
+    others(named), notice,
     h("div", { class: "playground" },
       h("div", {}, h("section", { class: "panel", "aria-label": t("draft") }, h("h2", {}, t("editor")), holder, renaming,
           h("p", { class: "quiet" }, t("editorKeys"))),
@@ -98,7 +103,9 @@ export async function playgroundView(page: Page): Promise<void> {
     saved: () => runTests.click(), rename: renamed, covered: (line) => t("outcomesShown", line.seen, line.goals),
     label: t("editor"), complete: completed, describe: described, moved: debounced(QUIET, () => void evaluate()),
     changed: (next) => {
-      if (!page.route.query["file"]) localStorage.setItem(STORED, next); // at once: the page may be left
+      const [conflict, kept, changed] = [draft.conflict, draft.kept, draft.changed];
+      draft.write(next); // at once: the page may be left
+      if (conflict !== draft.conflict || kept !== draft.kept || changed !== draft.changed) say();
       checkSoon();
     },
   });
@@ -106,11 +113,49 @@ export async function playgroundView(page: Page): Promise<void> {
   const start = text.indexOf("expression:", text.indexOf("filter:"));
   if (start > 0) editor.reveal(text.slice(0, start).split("\n").length, 20, false);
 
+  const heard = (event: StorageEvent): void => { if (event.storageArea === localStorage && draft.heard()) say(); };
+  window.addEventListener("storage", heard);
+  page.closing(() => window.removeEventListener("storage", heard));
+  page.onBack(checkSoon);
+  page.onChange((changes) => { if (changes.restarted) checkSoon(); });
+  say(draft.changed && loaded ? h("p", {}, t("draftOfFile"), " ", draft.outdated ? h("span", { class: "warn" }, t("fileChanged"), " ") : null,
+    button("discardDraft", discard)) : null);
+
+  function button(key: Key, call: () => void): HTMLElement {
+    return h("button", { type: "button", onclick: call }, t(key));
+  }
+
+  /** Shows what is to be said of the draft as a whole: what is lost, who else writes it, and where it is. */
+  function say(...parts: Child[]): void {
+    paint(place, [named, loaded && !draft.changed ? t("asInFile") : t("saved")].filter(Boolean).join(" · "));
+    paint(notice, gone ? h("p", { class: "warn" }, t("fileGone", named)) : null,
+      draft.kept ? null : h("p", { class: "error" }, t("notKept")),
+      draft.conflict ? h("p", { class: "error" }, t("otherTab"), " ",
+        button("takeOther", () => { editor.replace(draft.takeOther()); say(); editor.focus(); }), " ",
+        button("keepOwn", () => { draft.keepOwn(); say(); editor.focus(); })) : null, ...parts);
+  }
+
+  /** Begins again with the content of the file, or with the first text; an edit is lost only if somebody says so. */
+  function ask(): void {
+    if (!draft.changed) return discard();
+    say(h("p", { class: "warn" }, file ? t("askDiscardFile", file) : t("askDiscard"), " ", button("discardDraft", discard), " ",
+      button("keepDraft", () => { say(); editor.focus(); })));
+    notice.querySelector<HTMLElement>("p:last-child button")?.focus();
+  }
+
+  function discard(): void {
+    editor.replace(loaded ? loaded.text : FIRST);
+    say();
+    editor.focus();
+  }
+
   function address(): void {
     page.replace("playground", { ...page.route.query, pod });
   }
 
   let checks = 0;
+  let without = false; // it says that the draft has no test
+  let unanswered = false; // it says that the console does not answer
   async function check(): Promise<void> {
     const number = ++checks;
     try {
@@ -121,6 +166,10 @@ export async function playgroundView(page: Page): Promise<void> {
       holder.dataset["checked"] = String(number);
       enable(runTests, found.tests > 0);
       if (found.tests === 0) paint(tests, h("p", { class: "quiet" }, t("noTests")));
+      else if (without) paint(tests);
+      without = found.tests === 0;
+      if (unanswered) paint(at); // it answers again
+      unanswered = false;
       if (!found.faults.some((fault) => fault.severity === "error")) await evaluate();
     } catch (error) {
       if (number === checks) paint(faults, failed(error));
@@ -151,7 +200,9 @@ export async function playgroundView(page: Page): Promise<void> {
     } catch (error) {
       if (number !== evaluations || !page.current) return;
       // An invalid draft has its findings already.
-      if (!(error instanceof ApiError && error.faults.length)) paint(at, failed(error));
+      if (error instanceof ApiError && error.faults.length) return;
+      unanswered = !(error instanceof ApiError);
+      paint(at, failed(error));
     }
   }
 
@@ -209,7 +260,7 @@ export async function playgroundView(page: Page): Promise<void> {
 
   /** The path of the draft in a patch: that of its file, or a new one that is named after the policy. */
   function path(): string {
-    return (file || `policies/${title()}.yaml`).replace(/^\/+/, "");
+    return (named || `policies/${title()}.yaml`).replace(/^\/+/, "");
   }
 
   function title(): string {
@@ -252,6 +303,24 @@ export async function playgroundView(page: Page): Promise<void> {
   await check();
 }
 
+/** The content of a file; null if it is gone and only a draft of it is left. */
+async function fileOf(name: string): Promise<FileView | null> {
+  try {
+    return await get<FileView>("file", { name });
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404 && storedDraft(name)) return null;
+    throw error;
+  }
+}
+
+/** The way to the other drafts of this browser, and to a new one. */
+function others(file: string): HTMLElement {
+  const files = storedFiles().filter((each) => each && each !== file);
+  const each = (name: string): HTMLElement => h("a", { class: "badge", href: link("playground", { file: name }) }, name || t("newDraft"));
+  const links = [...(file ? [each("")] : []), ...files.map(each)];
+  return h("p", { class: "badges" }, links.length ? [h("span", { class: "quiet" }, t("otherDrafts")), ...links] : null);
+}
+
 interface ExpressionFault { plugin: string; point: string; rule: string; message: string; times: number; example: string }
 interface Change { pod: string; old?: string | null; new?: string | null; oldScore?: number | null; newScore?: number | null; cause?: { plugin: string; rule: string; reason: string } }
 
@@ -264,9 +333,9 @@ function effectParts(found: EffectView): HTMLElement[] {
     h("p", { class: "quiet" }, found.replaced.length ? t("replaces", found.replaced.join(", ")) : t("addsTo")),
     ...found.budgets.map((each) => h("p", { class: each.within ? "good" : "bad" },
       `${each.within ? "✓" : "✗"} ${t("budget", each.name, each.count, each.of, each.budget)} (${each.within ? t("within") : t("over")})`)),
-    counts.length ? h("table", {}, h("tbody", {}, counts.map(([name, value]) => h("tr", {}, h("td", {}, named(name)), h("td", { class: "number" }, value)))))
+    counts.length ? h("table", {}, h("tbody", {}, counts.map(([name, value]) => h("tr", {}, h("td", {}, worded(name)), h("td", { class: "number" }, value)))))
       : h("p", { class: "good" }, t("noChange")),
-    moved.length ? scroll(t("moved"), h("table", { class: "roomy" }, h("caption", {}, t("moved")), h("thead", {}, h("tr", {}, ["pod", "before", "after", "cause"].map((key) => h("th", {}, named(key))))),
+    moved.length ? scroll(t("moved"), h("table", { class: "roomy" }, h("caption", {}, t("moved")), h("thead", {}, h("tr", {}, ["pod", "before", "after", "cause"].map((key) => h("th", {}, worded(key))))),
       h("tbody", {}, moved.map((each) => h("tr", {}, h("td", {}, podLink(each.pod)), h("td", {}, each.old ? nodeLink(each.old) : "–"),
         h("td", {}, each.new ? nodeLink(each.new) : "–"), h("td", {}, causeOf(each))))))) : h("div"),
     faults.length ? scroll(t("newFaults"), h("table", { class: "roomy" }, h("caption", {}, t("newFaults")), h("thead", {}, h("tr", {}, (["name", "why", "example"] as const).map((key) => h("th", {}, t(key))), h("th", { class: "number" }, t("times")))),

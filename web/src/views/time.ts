@@ -2,6 +2,7 @@
 
 import { ApiError, get, post } from "../api.ts";
 import { h, latest } from "../dom.ts";
+import { storedDraft, storedFiles } from "../drafts.ts";
 import { short } from "../format.ts";
 import type {
   MomentView, RecordedDecision, RecordedReason, ReplayResult, ReplayUse, ReplayView, TimelineView,
@@ -14,7 +15,6 @@ import { leftOut, notATime, notTimes, scroll, withRest } from "../parts.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
 import { DASHES, type Mark, TimeChart, type TimeData } from "../time-chart.ts";
-import { STORED } from "./playground.ts";
 
 const POLL = 400;
 const GROWING = 3000;
@@ -227,8 +227,9 @@ interface ReplaySection {
 
 function replaySection(page: Page): ReplaySection {
   const [from, to] = [0, 1].map(() => h("input", { size: 22, spellcheck: "false", autocomplete: "off" })) as [HTMLInputElement, HTMLInputElement];
-  const stored = localStorage.getItem(STORED) ?? "";
-  const under = h("select", {}, h("option", { value: "" }, t("activePolicies")), h("option", { value: "draft", disabled: !stored }, t("draftOfPlayground")));
+  const drafts = storedFiles();
+  const under = h("select", {}, h("option", { value: "" }, t("activePolicies")), h("option", { value: "draft", disabled: !drafts.includes("") }, t("draftOfPlayground")),
+    drafts.filter(Boolean).map((file) => h("option", { value: `draft:${file}` }, t("draftOf", file))));
   const bar = new JobBar<ReplayView>(page, { state: "replay/state", cancel: "replay/cancel",
     said: (view) => (view.phase === "replaying" ? t("replaying", view.done, view.of) : t("readingRecording")) });
   const result = h("div");
@@ -252,8 +253,10 @@ function replaySection(page: Page): ReplaySection {
       return;
     }
     try {
-      const draft = under.value === "draft" ? stored : "";
-      const view = await bar.run(() => post<ReplayView>("replay/start", { start: timeText(begins), end: timeText(ends), text: draft }), start);
+      const file = under.value.slice("draft:".length);
+      const text = under.value ? storedDraft(file)?.text ?? "" : "";
+      if (under.value && !text) throw new Error(t("draftGone"));
+      const view = await bar.run(() => post<ReplayView>("replay/start", { start: timeText(begins), end: timeText(ends), text, file }), start);
       if (view) show(view);
     } catch (error) {
       paint(result, problem(error));
@@ -309,7 +312,9 @@ function replayParts(view: ReplayView, found: ReplayResult, chart: TimeChart): H
         pair(t("cpuRequested"), percent(found.recordedUse.cpu), percent(found.use.cpu)), pair(t("memoryRequested"), percent(found.recordedUse.memory), percent(found.use.memory)),
         pair(t("meanPending"), short(found.recordedUse.pending), short(found.use.pending)),
         pair(t("meanWait"), seconds(found.recordedWaits.mean), seconds(found.waits.mean)), pair(t("p99Wait"), seconds(found.recordedWaits.p99), seconds(found.waits.p99)),
-        pair(t("evictions"), short(found.recordedEvictions.length + found.recordedEvictionsLeftOut), short(found.evictions.length + found.evictionsLeftOut)),
+        pair(t("preemptions"), short(found.recordedPreemptions), short(found.preemptions)),
+        ...(found.othersEvictions ? [pair(t("othersEvictions"), short(found.othersEvictions), short(found.othersEvictions))] : []),
+        ...(found.otherLosses ? [pair(t("otherLosses"), "–", short(found.otherLosses))] : []),
         pair(t("decisions"), short(found.recordedDecisions), short(found.decisions))))),
     chart.element,
     h("h3", {}, t("differences")),
