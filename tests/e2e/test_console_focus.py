@@ -278,7 +278,7 @@ def test_another_view_gets_the_focus_of_a_link_that_led_to_it(browser, console):
         shown(page, f"{console}/#/overview")
         page.locator("main").get_by_role("link", name="shop/web-101", exact=True).press("Enter")
         expect(page.get_by_role("heading", level=1)).to_have_text("shop/web-101")
-        expect(page.locator("main")).to_be_focused()
+        expect(page.get_by_role("heading", level=1)).to_be_focused()
         shown(page, f"{console}/#/policies")
         link = page.locator("nav.panel").get_by_role("link", name="keep-off-hot-nodes")
         link.press("Enter")
@@ -288,3 +288,28 @@ def test_another_view_gets_the_focus_of_a_link_that_led_to_it(browser, console):
         language = page.get_by_role("button", name="中文")
         language.press("Enter")
         expect(page.get_by_role("button", name="English")).to_be_focused()
+
+
+def test_the_heading_of_a_view_has_the_focus_after_keys_and_a_search_opened_it(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/overview")
+        heading = page.get_by_role("heading", level=1)
+        for key, title in (("p", "Choose a pod"), ("l", "Policies"), ("c", "Cluster 32 nodes")):
+            page.keyboard.press("g")
+            page.keyboard.press(key)
+            expect(heading).to_have_text(title)
+            expect(heading).to_be_focused()
+        page.keyboard.press("/")
+        page.keyboard.type("web-101")
+        page.keyboard.press("Enter")
+        expect(heading).to_have_text("shop/web-101")
+        expect(heading).to_be_focused()
+        group = page.get_by_label("Group by")
+        page.keyboard.press("g")
+        page.keyboard.press("c")
+        expect(heading).to_contain_text("Cluster")
+        group.focus()
+        group.select_option("none")
+        expect(page).to_have_url(re.compile("group=none"))
+        page.wait_for_selector("main:not([aria-busy])")
+        expect(group).to_be_focused()  # the same view goes on where it was

@@ -9,7 +9,7 @@ import { keepFocus, paint, replace } from "./paint.ts";
 import { notTimes } from "./parts.ts";
 import { OF_TIMES, link, parse, setPast } from "./route.ts";
 import { nearest } from "./similar.ts";
-import { type Key, language, setLanguage, t } from "./texts.ts";
+import { type Key, coded, language, setLanguage, t } from "./texts.ts";
 import { mapView } from "./views/map.ts";
 import { nodeTimeView } from "./views/node-time.ts";
 import { overviewView } from "./views/overview.ts";
@@ -20,6 +20,11 @@ import { timeView } from "./views/time.ts";
 
 const VIEWS: Record<string, (page: Page) => Promise<void>> = {
   overview: overviewView, map: mapView, pod: podView, policies: policiesView, playground: playgroundView, time: timeView, "node-time": nodeTimeView,
+};
+/** What the addresses of views may have. */
+const PARTS: Record<string, readonly string[]> = {
+  overview: ["at"], map: ["at", "expression", "group", "node", "pod"], pod: ["at", "key", "node"], policies: ["at", "kind", "name"], playground: ["at", "file", "pod"],
+  time: ["at", "end", "start"], "node-time": ["end", "name", "start", "time"],
 };
 const KEYS: Record<string, string> = { o: "overview", c: "map", p: "pod", l: "policies", y: "playground", t: "time", n: "node-time" };
 const THEME = "koord-policy-theme";
@@ -80,6 +85,7 @@ async function open(): Promise<void> {
     else each.removeAttribute("aria-current");
   }
   pastBanner(view, route.query, at);
+  unknownParts(view, route.query);
   const opened = (page = new Page(main, { ...route, view }));
   main.setAttribute("aria-busy", "true");
   opened.show(h("p", { class: "quiet" }, t("loading")));
@@ -104,9 +110,19 @@ async function open(): Promise<void> {
   keep();
 }
 
+/** Where nothing has the focus after a view was opened, its heading gets it: keys and screen readers go on from there. */
+function begin(): void {
+  const main = document.getElementById("content")!;
+  if (document.activeElement !== document.body && document.activeElement !== main) return;
+  const heading = main.querySelector("h1");
+  if (!heading) return;
+  heading.tabIndex = -1;
+  heading.focus();
+}
+
 function changed(changes: Changes): void {
   const taken = page?.changed(changes) ?? false;
-  if (failed || (changes.restarted && !taken && page?.route.view !== "playground")) void open(); // a draft stays as it is
+  if (failed || (changes.restarted && !taken)) void open();
 }
 
 /** Says that the console does not answer; a view that could not be loaded is opened again when it does. */
@@ -114,6 +130,7 @@ function away(gone: boolean): void {
   document.getElementById("away")?.remove();
   if (gone) document.querySelector("header")!.after(h("p", { id: "away", role: "status", class: "error" }, t("consoleAway")));
   else if (failed) void open();
+  else page?.answered();
 }
 
 /** The line above views of another time: which one, and the ways back. */
@@ -123,6 +140,17 @@ function pastBanner(view: string, query: Record<string, string>, at: string): vo
   const back = now(view, query);
   document.querySelector("header")!.after(h("p", { id: "past", role: "status" }, t("asRecorded", at), " ",
     h("a", { href: link("time", { at }) }, t("time")), " ", h("a", { href: back }, t("backToNow"))));
+}
+
+/** Says which parts of an address mean nothing to its view, and which it takes. */
+function unknownParts(view: string, query: Record<string, string>): void {
+  document.getElementById("unknown")?.remove();
+  const known = PARTS[view];
+  const unknown = known ? Object.keys(query).filter((each) => !known.includes(each)) : [];
+  if (!known || !unknown.length) return;
+  const rest = Object.fromEntries(Object.entries(query).filter(([each]) => known.includes(each)));
+  document.querySelector("header")!.after(h("p", { id: "unknown", role: "status" }, t("unknownParts", unknown.map((each) => `${each}=${query[each]}`).join(", "), known.join(", ")), " ",
+    h("a", { href: link(view, rest) }, t("withoutThem"))));
 }
 
 /** The address of a view without the time that it is of. */
@@ -143,7 +171,7 @@ async function suggest(shown: Page, name: string): Promise<void> {
   const similar = view.found.length ? view.found : view.near;
   if (!similar.length) return;
   shown.add(h("p", {}, t("similar")), h("ul", {}, similar.map((each) => h("li", {}, h("a", { href: TARGETS[each.kind]!(each.name) }, each.name),
-    h("small", { class: "quiet" }, ` ${each.kind}`)))));
+    h("small", { class: "quiet" }, ` ${coded("kind", each.kind)}`)))));
 }
 
 function signIn(shown: Page, hint: string): void {
@@ -155,7 +183,7 @@ function signIn(shown: Page, hint: string): void {
       await get<Session>("session");
       await open();
     } catch (error) {
-      problem.textContent = error instanceof Error ? error.message : String(error);
+      paint(problem, error instanceof Error ? error.message : String(error));
     }
   };
   shown.show(h("h1", {}, t("tokenNeeded")), h("p", { class: "quiet" }, hint), h("div", { class: "tools" }, h("label", {}, t("token"), input),
@@ -165,16 +193,29 @@ function signIn(shown: Page, hint: string): void {
 }
 
 function searchBox(): HTMLElement {
-  const list = h("ul", { class: "results", id: "results", role: "listbox", hidden: true, "aria-label": t("search") });
+  // A press leaves the focus in the input: the list goes when that loses it.
+  const list = h("ul", { class: "results", id: "results", role: "listbox", hidden: true, "aria-label": t("search"), onmousedown: (event: Event) => event.preventDefault() });
   const input = h("input", { type: "search", id: "search", placeholder: `${t("search")} (/)`, "aria-label": t("search"), role: "combobox",
     "aria-expanded": "false", "aria-controls": "results", autocomplete: "off", oninput: debounced(120, () => void look().catch(hide)), onkeydown: key,
-    onblur: () => window.setTimeout(hide, 150) });
+    onblur: () => hide() });
   let at = -1;
+  let results: SearchView["found"] = [];
   let found = ""; // the text that the list is of
 
   function hide(): void {
     list.hidden = true;
     input.setAttribute("aria-expanded", "false");
+    input.removeAttribute("aria-activedescendant");
+  }
+
+  /** Marks the result that Enter opens: the focus stays in the input. */
+  function mark(number: number): void {
+    at = number;
+    for (const [place, each] of Array.from(list.children).entries()) each.setAttribute("aria-selected", String(place === at));
+    const chosen = list.children[at];
+    if (!chosen) return input.removeAttribute("aria-activedescendant");
+    input.setAttribute("aria-activedescendant", chosen.id);
+    chosen.scrollIntoView({ block: "nearest" });
   }
 
   async function look(): Promise<void> {
@@ -183,20 +224,29 @@ function searchBox(): HTMLElement {
     const view = await get<SearchView>("search", { text });
     if (input.value.trim() !== text) return;
     found = text;
-    at = view.found.length ? 0 : -1;
-    paint(list, ...(view.found.length ? view.found.map((each, number) => h("li", { role: "option", "aria-selected": String(number === 0) },
-      h("a", { href: TARGETS[each.kind]!(each.name), tabindex: -1, onclick: hide }, h("small", {}, each.kind), each.name))).concat(view.leftOut
-      ? [h("li", { class: "quiet", role: "option", "aria-selected": "false", "aria-disabled": "true" }, t("moreLeftOut", view.leftOut))] : [])
-      : [h("li", { role: "option", "aria-selected": "false" }, t("noResults"))]));
+    results = view.found;
+    paint(list, ...(results.length ? results.map((each, number) => h("li", { role: "option", id: `result-${number}`, "aria-selected": "false", onclick: () => follow(number) },
+      h("small", {}, coded("kind", each.kind)), h("span", {}, each.name))).concat(view.leftOut
+      ? [h("li", { class: "quiet", role: "option", id: "result-more", "aria-selected": "false", "aria-disabled": "true" }, t("moreLeftOut", view.leftOut))] : [])
+      : [h("li", { role: "option", id: "result-none", "aria-selected": "false", "aria-disabled": "true" }, t("noResults"))]));
     list.hidden = false;
+    mark(results.length ? 0 : -1);
     input.setAttribute("aria-expanded", "true");
   }
 
   /** Opens the selected result, once the results are those of what was typed. */
   async function choose(): Promise<void> {
     if (found !== input.value.trim()) await look();
-    list.children[at]?.querySelector("a")?.click();
+    follow(at);
+  }
+
+  /** Goes to a result, if there is one. */
+  function follow(number: number): void {
+    const chosen = results[number];
+    if (!chosen) return;
+    hide();
     input.value = ""; // a search that is still due finds nothing to look for
+    location.hash = TARGETS[chosen.kind]!(chosen.name);
     document.getElementById("content")!.focus();
   }
 
@@ -206,10 +256,7 @@ function searchBox(): HTMLElement {
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (!step || at < 0) return;
     event.preventDefault();
-    const results = list.querySelectorAll("a").length; // the last line may say how many more there are
-    at = (at + step + results) % results;
-    for (const [number, each] of Array.from(list.children).entries()) each.setAttribute("aria-selected", String(number === at));
-    list.children[at]?.scrollIntoView({ block: "nearest" });
+    mark((at + step + results.length) % results.length);
   }
 
   return h("div", { class: "search" }, input, list);
@@ -244,5 +291,5 @@ document.addEventListener("keydown", (event) => {
   }
   before = event.key;
 });
-window.addEventListener("hashchange", () => void open());
+window.addEventListener("hashchange", () => void open().then(begin));
 frame();
