@@ -55,8 +55,9 @@ web: $(WEB)  ## Build the pages of the console, with Node.js and the packages th
 
 FLIGHT := build/flight
 SHOWN = $(addprefix --policies policies/,scheduler descheduler qos)  # not those for traces, which decide otherwise
+AGENT := --agent-recording examples/18-node-agent/metrics.jsonl --policies examples/18-node-agent/policy.yaml
 console: $(WEB) $(FLIGHT)  ## Show the example cluster, an hour of it, and the shipped policies in a browser; CONSOLE="..." are further options
-	$(BIN)/koord-policy console --cluster examples/cluster --recorded $(FLIGHT) $(SHOWN) --open $(CONSOLE)
+	$(BIN)/koord-policy console --cluster examples/cluster --recorded $(FLIGHT) $(SHOWN) $(AGENT) --open $(CONSOLE)
 
 $(FLIGHT): $(STAMP) examples/record_morning.py $(wildcard examples/cluster/*)
 	rm -rf $(FLIGHT)
