@@ -183,6 +183,18 @@ def test_search_keys_theme_and_language(browser, console):
         page.keyboard.type("web-101")
         page.keyboard.press("Enter")  # at once: results of a part of the text are not those that are meant
         expect(page.get_by_role("heading", level=1)).to_have_text("shop/web-101")
+        search = page.get_by_role("combobox")
+        search.fill("web-1")
+        options = page.get_by_role("option")
+        expect(options.first).to_have_attribute("aria-selected", "true")
+        page.keyboard.press("ArrowDown")
+        expect(options.nth(1)).to_have_attribute("aria-selected", "true")
+        assert search.get_attribute("aria-activedescendant") == options.nth(1).get_attribute("id")
+        assert faults_of(page) == []
+        name = options.nth(2).locator("span").inner_text()
+        options.nth(2).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(name)
+        expect(options).to_have_count(0)
         page.keyboard.press("g")
         page.keyboard.press("l")
         expect(page.get_by_role("heading", level=1)).to_have_text("Policies")
@@ -192,6 +204,67 @@ def test_search_keys_theme_and_language(browser, console):
         page.get_by_role("button", name="中文").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("策略")
         assert page.evaluate("document.documentElement.lang") == "zh-CN"
+
+
+def test_on_a_narrow_screen_a_node_of_the_matrix_says_why_where_it_is_seen(browser, console):
+    with watched(browser, viewport={"width": 420, "height": 900}) as page:
+        shown(page, f"{console}/#/pod?key=shop/web-101")
+        for column in ("Scores by plugin / refused first by", "total"):
+            box = page.get_by_role("columnheader", name=column).bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= 420, column
+        for name in ("NodeUnschedulable", "general-03"):
+            lines = page.get_by_text(name, exact=True).first.evaluate("each => each.getClientRects().length")
+            assert lines == 1, name
+        node = page.get_by_role("button", name="general-03")
+        node.click()
+        why = page.get_by_role("heading", name="Why: general-03")
+        expect(why).to_be_in_viewport()
+        page.keyboard.press("Escape")
+        expect(node).to_be_in_viewport()
+        shown(page, f"{console}/#/pod?key=shop/web-101&node=general-15")
+        expect(page.get_by_role("heading", name="Why: general-15")).to_be_in_viewport()
+
+        shown(page, f"{console}/#/policies?name=keep-off-hot-nodes")
+        rules = page.get_by_role("region", name="Rules")
+        assert rules.evaluate("each => each.scrollWidth - each.clientWidth") <= 0
+
+
+def test_in_chinese_the_page_says_nothing_of_its_own_in_english(browser, console):
+    with watched(browser, locale="zh-CN") as page:
+        shown(page, f"{console}/#/pod?key=shop/web-101&node=general-03")
+        why = page.get_by_role("region", name="原因").last
+        for text in ("general-03 被拒绝", "过滤", "通过", "拒绝", "满足以下条件即可在此运行"):
+            expect(why.get_by_text(text, exact=True).first).to_be_visible()
+        expect(why.get_by_text(re.compile("^(filters|passed|refused|it would run there if)$"))).to_have_count(0)
+        page.keyboard.press("Escape")
+        expect(page.get_by_text(re.compile("将运行在 general-08.32 个节点中 21 个通过"))).to_be_visible()
+        page.locator("#search").fill("hot")
+        expect(page.get_by_role("option").first).to_contain_text("策略")
+        shown(page, f"{console}/#/policies?name=keep-off-hot-nodes")
+        expect(page.locator(".badge", has_text="强制执行")).to_be_visible()
+        page.get_by_role("button", name="在集群上审计").click()
+        expect(page.locator("nav li").filter(has_text="balanced-allocation")).to_contain_text("从不生效")
+        shown(page, f"{console}/#/playground?pod=shop/web-101")
+        expect(page.locator(".finding").first).to_contain_text("提示")
+
+
+def test_each_pending_pod_is_decided_as_if_it_were_alone_and_is_said_to_be(browser, console):
+    with watched(browser, viewport={"width": 1280, "height": 900}) as page:
+        for view in ("overview", "pod"):
+            shown(page, f"{console}/#/{view}")
+            expect(page.get_by_text("Each pod as if it were alone")).to_be_visible()
+            pod = page.get_by_role("link", name="ml/inference-101")
+            assert pod.evaluate("each => each.getClientRects().length") == 1
+
+
+def test_a_map_of_numbers_without_end_has_no_scale_and_says_why(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/map")
+        page.get_by_role("textbox", name="Expression").fill("1.0 / 0.0")
+        painted(page, "1.0 / 0.0")
+        expect(page.locator(".legend")).to_have_text(re.compile(r"^no value \(32\): .*infinite"))
+        assert page.locator(".legend canvas").count() == 0
 
 
 def test_names_that_are_markup_are_text(browser):

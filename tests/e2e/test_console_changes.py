@@ -161,6 +161,7 @@ def test_a_policy_is_typed_exported_promoted_on_running_extenders_and_rolled_bac
         expect(rows).to_have_count(2)
         newest, oldest = rows.all()
         expect(newest).to_contain_text("ana, promotion")
+        expect(newest).to_contain_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"))
         expect(newest).to_contain_text("active")
         oldest.get_by_role("radio", name="Compare", exact=False).first.focus()
         page.keyboard.press("Space")

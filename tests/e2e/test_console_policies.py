@@ -76,6 +76,8 @@ def test_a_node_has_its_devices_and_what_each_policy_says_of_it(browser, console
     ("pod?key=shop/web-199", "there is no pod `shop/web-199` in the cluster", "#/pod?key=shop%2Fweb-101"),
     ("map?node=gpu-99&group=none", "there is no node `gpu-99` in the cluster", None),
     ("map?group=nothing", "nodes cannot be grouped by `nothing`", None),
+    ("map?colour=zzz", "This view knows nothing of colour=zzz.", None),
+    ("playground?policy=zzz&pod=shop/web-101", "This view knows nothing of policy=zzz.", None),
     ("map?pod=shop/gone&expression=pod.spec.priority", "there is no pod `shop/gone` in the cluster", None),
     ("pod?key=shop/web-101&node=gone", "there is no node `gone` in the cluster", None),
     ("playground?file=gone.yaml", "`gone.yaml` is not one of the", None),
@@ -90,6 +92,46 @@ def test_an_address_of_nothing_says_so_and_suggests_what_there_is(browser, conso
         expect(page.get_by_text(text).first).to_be_visible()
         if target is not None:
             expect(page.locator(f'main a[href="{target}"]').first).to_be_visible()
+        assert faults_of(page) == []
+
+
+def test_a_part_of_an_address_that_means_nothing_leaves_a_way_on(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/map?group=nothing&node=general-03")
+        expect(page.get_by_text("They are grouped by zone.")).to_be_visible()
+        expect(page.locator("main canvas[data-painted]")).to_be_visible()
+        page.get_by_label("Group by").select_option("none")
+        expect(page.get_by_text("They are grouped by")).to_have_count(0)
+        shown(page, f"{console}/#/map?colour=zzz&group=none")
+        page.get_by_role("link", name="Go on without").click()
+        expect(page.locator("#unknown")).to_have_count(0)
+        expect(page).to_have_url(re.compile(r"#/map\?group=none$"))
+        page.get_by_role("link", name="Overview").click()
+        expect(page.locator("#unknown")).to_have_count(0)
+
+
+def test_policies_are_grouped_by_kind_and_found_by_a_part_of_their_name(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/policies")
+        groups = page.locator("nav.panel h2:visible")
+        entries = page.locator("nav.panel li:visible")
+        count = entries.count()
+        heads = [each.split() for each in groups.all_inner_texts()]
+        assert [kind for kind, _ in heads] == ["SchedulerPlugin", "QoSPlugin", "DeschedulerPlugin", "PolicyParams"]
+        assert sum(int(number) for _, number in heads) == count
+        find = page.get_by_role("searchbox", name=f"Find one of {count} policies")
+        find.fill("HOT")
+        expect(entries).to_have_text(["keep-off-hot-nodes", "drain-hot-nodes"])
+        expect(groups.first).to_have_text(f"SchedulerPlugin 1 of {heads[0][1]}")
+        page.get_by_role("link", name="drain-hot-nodes").click()
+        expect(page.get_by_role("heading", level=2, name="drain-hot-nodes")).to_be_visible()
+        expect(entries).to_have_count(2)  # the next one may be wanted, too
+        find.fill("no such policy")
+        expect(page.locator("nav.panel").get_by_text("nothing found")).to_be_visible()
+        # A policy that an address names is in the list.
+        page.evaluate("location.hash = '#/policies?name=prefer-zone'")
+        expect(page.get_by_role("heading", level=2, name="prefer-zone")).to_be_visible()
+        expect(entries).to_have_count(count)
         assert faults_of(page) == []
 
 
@@ -167,9 +209,27 @@ spec:
     return ConsoleState(cluster, policies_of(Source(f"{MARKUP}.yaml", policy)), now=0, name=MARKUP)
 
 
+_HIDDEN = r"""
+    const hidden = /[\0-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]/;
+    window.written = [];
+    const fill = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+        window.written.push(text);
+        fill.call(this, text, ...rest);
+    };
+    const names = ["title", "aria-label", "data-head"];
+    const attributes = () => [...document.querySelectorAll(names.map((name) => `[${name}]`).join())].flatMap((each) =>
+        names.map((name) => each.getAttribute(name) ?? ""));
+    window.hiddenTexts = () => [...window.written, document.body.innerText, ...attributes()].filter(
+        (each) => hidden.test(each));
+"""
+"""A script that finds texts of a page, on canvases, too, with characters that hide or turn the direction."""
+
+
 @pytest.mark.parametrize("width", [1360, 420])
 def test_hostile_names_are_text_in_every_view(browser, width: int):
     with serving(hostile()) as url, watched(browser, viewport={"width": width, "height": 900}) as page:
+        page.add_init_script(_HIDDEN)
         for name in NAMES:
             query = {"node": f"n{name}", "key": f"{name}/p{name}", "on": f"{name}/q{name}"}
             of = {key: page.evaluate("encodeURIComponent", value) for key, value in query.items()}
@@ -186,9 +246,24 @@ def test_hostile_names_are_text_in_every_view(browser, width: int):
                     expect(page.get_by_text(re.compile("QoS of this node|it stays")).first).to_be_visible()
                 assert page.locator("img, svg:not(.cm-editor svg), main script, header script").count() == 0, address
                 assert wider(page) <= 0, (name, address)
+                assert page.evaluate("hiddenTexts()") == [], address
         page.locator("#search").fill("p")
         expect(page.get_by_role("option").first).to_be_visible()
         assert page.locator("img").count() == 0
+        assert page.evaluate("hiddenTexts()") == []
+        shown(page, f"{url}/#/map")
+        expect(page.locator("main canvas[data-painted]")).to_be_visible()
+        assert any("gpj.exe" in text for text in page.evaluate("written"))
+        page.locator("main canvas[data-painted]").focus()
+        for _ in NAMES:
+            page.keyboard.press("ArrowDown")
+            assert page.evaluate("hiddenTexts()") == []
+        shown(page, f"{url}/#/playground")
+        page.wait_for_selector("[data-checked]")
+        page.locator(".cm-line").first.click()
+        page.keyboard.insert_text("# \u202eback\u2069 ")
+        expect(page.locator(".cm-specialChar")).to_have_count(2)
+        assert page.evaluate("hiddenTexts()") == []
 
 
 def test_a_draft_that_is_wrong_endless_or_huge_leaves_the_page_alive(browser, console):

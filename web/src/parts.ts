@@ -7,8 +7,9 @@ import type { AnalysisView, Fault, SearchView } from "./models.ts";
 import type { Page } from "./page.ts";
 import { paint, whole } from "./paint.ts";
 import { link } from "./route.ts";
-import { t } from "./texts.ts";
+import { coded, language, t } from "./texts.ts";
 import { parseTime, shown } from "./time-axis.ts";
+import { visible } from "./visible.ts";
 
 type Json = Record<string, unknown>;
 
@@ -26,22 +27,34 @@ export function tree(finding: Json, without: readonly string[] = []): HTMLElemen
 function items(finding: Json, without: readonly string[]): Child[] {
   if (without.includes(String(finding["kind"]))) return [];
   const parts = Array.isArray(finding["parts"]) ? (finding["parts"] as Json[]) : [];
-  const text = typeof finding["text"] === "string" ? finding["text"] : "";
+  const text = textOf(finding);
   const below: Child[] = parts.flatMap((part) => items(part, without));
   const rows = Array.isArray(finding["rows"]) ? (finding["rows"] as Json[]) : [];
   if (rows.length) below.unshift(h("li", {}, table(rows)));
   if (!text) return below;
   if (!below.length && HEADINGS.has(String(finding["kind"]))) return [];
   const outcome = [finding["outcome"], finding["state"]].find((each) => typeof each === "string") as string | undefined ?? "";
-  const mark = outcome ? h("span", { class: `mark ${CLASSES[outcome] ?? ""}` }, outcome) : null;
+  const mark = outcome ? h("span", { class: `mark ${CLASSES[outcome] ?? ""}` }, coded("mark", outcome)) : null;
   const heading = below.length && !outcome;
   return [h("li", {}, h("span", { class: heading ? "head" : "" }, mark, text), below.length ? h("ul", { class: "tree" }, below) : null)];
+}
+
+/** The text of a finding: headings and what a finding says in numbers are in the words of the page, other texts as the server writes them. */
+function textOf(finding: Json): string {
+  const text = typeof finding["text"] === "string" ? finding["text"] : "";
+  if (!text || language() === "en") return text;
+  const { kind, node, passed, chosen, nodes, leftOut } = finding;
+  if (kind === "choice" && typeof node === "string") {
+    return nodes === undefined ? t(chosen ? "choiceChosen" : passed ? "choiceCould" : "choiceRefused", node) : `${t("wouldRun", node)}：${t("passedOf", Number(passed), Number(nodes))}`;
+  }
+  if (kind === "more" && typeof leftOut === "number") return t("moreLeftOut", leftOut);
+  return coded("head", kind === "none" || kind === "cut" ? kind : text);
 }
 
 function table(rows: Json[]): HTMLElement {
   const names = Object.keys(rows[0] ?? {});
   const cell = (value: unknown): HTMLElement => h("td", { class: typeof value === "number" ? "number" : "" }, String(value ?? ""));
-  return scroll(t("scores"), h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", {}, name)))),
+  return scroll(t("scores"), h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", {}, coded("column", name))))),
     h("tbody", {}, rows.map((row) => h("tr", {}, names.map((name) => cell(row[name])))))));
 }
 
@@ -111,11 +124,24 @@ export function scroll(label: string, ...children: Child[]): HTMLElement {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, children);
 }
 
+/** Gives the cells of a row of such a table its heads, but the first, which says what the row is of. */
+export function headed(line: HTMLTableRowElement, heads: readonly { text: string }[]): HTMLTableRowElement {
+  for (const [number, cell] of [...line.cells].entries()) cell.setAttribute("data-head", number ? visible(heads[number]?.text ?? "") : "");
+  return line;
+}
+
+/** A table whose rows become blocks on narrow screens, with the heads before their cells. */
+export function rows(label: string, heads: readonly { text: string; number?: boolean }[], lines: readonly HTMLTableRowElement[]): HTMLElement {
+  for (const line of lines) headed(line, heads);
+  return scroll(label, h("table", { class: "rows" }, h("thead", {}, h("tr", {}, heads.map((each) => h("th", { class: each.number ? "number" : "" }, each.text)))),
+    h("tbody", {}, [...lines])));
+}
+
 /** Faults as a list; a click calls `chosen`. */
 export function faultList(faults: readonly Fault[], chosen: (fault: Fault) => void): HTMLElement {
   if (!faults.length) return h("p", { class: "good" }, `✓ ${t("noFindings")}`);
   return h("div", {}, faults.map((fault) => h("button", { class: `finding ${fault.severity}`, type: "button", "data-key": `${fault.code} ${fault.message}`, onclick: () => chosen(fault) },
-    h("strong", {}, `${fault.severity} `), fault.message, fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null,
+    h("strong", {}, `${coded("severity", fault.severity)} `), fault.message, fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null,
     h("small", { class: "quiet" }, ` ${fault.line ? t("line", String(fault.line)) : ""} ${fault.code}`))));
 }
 
@@ -133,6 +159,11 @@ export function podInput(value: string, changed: (key: string) => void): HTMLEle
     }
   };
   return h("label", {}, t("forPod"), input, options);
+}
+
+/** A name that breaks after its dots and slashes, before it breaks anywhere. */
+export function breakable(name: string): Child[] {
+  return name.split(/(?<=[./])(?=.)/).flatMap((part, number): Child[] => (number ? [h("wbr"), part] : [part]));
 }
 
 export function podLink(key: string): HTMLElement {

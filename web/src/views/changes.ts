@@ -7,6 +7,7 @@ import type { Page } from "../page.ts";
 import { paint, replace, whole } from "../paint.ts";
 import { leftOut, scroll, withRest } from "../parts.ts";
 import { type Key, t } from "../texts.ts";
+import { shown } from "../time-axis.ts";
 
 type Change = { action: "promote" | "rollback"; to?: string; decisions?: number; maxDifferences?: number };
 
@@ -80,7 +81,7 @@ function generations(view: ChangesView, rollBack: (to: string) => void): HTMLEle
     scroll(t("changeHistory"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, h("th", { class: "cell" }, t("before")), h("th", { class: "cell" }, t("after")),
       (["policyHashHead", "changeSince", "changeBy", "changeKept", "state"] as Key[]).map((each) => h("th", {}, t(each))), h("th", {}, ""))),
     h("tbody", {}, view.generations.map((each) => h("tr", {}, choice("before", each), choice("after", each), h("td", {}, h("code", {}, each.hash)),
-      h("td", { class: "name" }, new Date(each.since * 1000).toLocaleString()), h("td", {}, each.by ? `${each.by}, ${t(each.action === "promote" ? "changePromoted" : "changeRolledBack")}` : "–"),
+      h("td", { class: "name" }, `${shown(Math.round(each.since))} UTC`), h("td", {}, each.by ? `${each.by}, ${t(each.action === "promote" ? "changePromoted" : "changeRolledBack")}` : "–"),
       h("td", {}, t("changeOn", each.servers, view.servers.length)),
       h("td", {}, each.active ? h("span", { class: "good" }, t("active")) : "", each.failed ? h("span", { class: "bad" }, ` ${each.failed}`) : ""),
       h("td", {}, each.active < view.servers.length ? h("button", { type: "button", "aria-label": t("changeBackTo", each.hash), onclick: () => rollBack(each.hash) }, t("changeRollback")) : "")))))),
@@ -88,7 +89,7 @@ function generations(view: ChangesView, rollBack: (to: string) => void): HTMLEle
 }
 
 function generation(each: EarlierGeneration, servers: number): string {
-  const since = new Date(each.since * 1000).toLocaleString();
+  const since = `${shown(Math.round(each.since))} UTC`;
   return [each.hash, since, t("changeOn", each.servers, servers), each.failed].filter(Boolean).join(" · ");
 }
 
@@ -140,9 +141,9 @@ function diffLine(line: DiffLine): HTMLElement {
 
 async function apply(holder: HTMLElement, outlet: HTMLElement, button: HTMLButtonElement, change: Change & { confirm: string }): Promise<void> {
   enable(button, false);
-  let shown: HTMLElement;
+  let outcome: HTMLElement;
   try {
-    shown = result(await post<ChangeResult>("changes/apply", change));
+    outcome = result(await post<ChangeResult>("changes/apply", change));
   } catch (error) {
     paint(outlet, failure(error));
     return;
@@ -150,8 +151,8 @@ async function apply(holder: HTMLElement, outlet: HTMLElement, button: HTMLButto
   try {
     await overview(holder); // the versions that are active now
   } finally {
-    holder.append(shown);
-    shown.focus();
+    holder.append(outcome);
+    outcome.focus();
   }
 }
 

@@ -21,8 +21,8 @@ export async function mapView(page: Page): Promise<void> {
   const first = query["expression"];
   // Both requests are under way at once: the default colouring is known before the map is.
   const grouping = query["group"] ?? "zone";
-  const [known, colours] = await Promise.all([
-    get<MapView>("map", { group: grouping }), first ? null : get<ColourView>("colour", { expression: "requested.cpu * 100 / allocatable.cpu" }),
+  const [[known, ungrouped], colours] = await Promise.all([
+    grouped(grouping), first ? null : get<ColourView>("colour", { expression: "requested.cpu * 100 / allocatable.cpu" }),
   ]);
   let view = known;
   const chosen = first ? (view.colourings.find((each) => each.expression === first)?.name ?? OWN) : DEFAULT;
@@ -35,6 +35,7 @@ export async function mapView(page: Page): Promise<void> {
   page.closing(refresh.cancel);
 
   const problem = h("div", { role: "alert" });
+  const refused = ungrouped ? h("p", { class: "error", role: "alert" }, ungrouped.message, h("br"), t("groupedInstead", named(known.grouping))) : null;
   const ranking = h("div");
   const select = h("select", { onchange: () => pick(select.value) },
     view.colourings.map((each) => h("option", { value: each.name, selected: each.name === chosen }, named(each.name))),
@@ -45,7 +46,7 @@ export async function mapView(page: Page): Promise<void> {
     view.groupings.map((each) => h("option", { value: each, selected: each === view.grouping }, named(each))),
     view.groupingsLeftOut ? h("option", { disabled: true }, t("moreLeftOut", view.groupingsLeftOut)) : null);
   const panel = h("aside", { class: "panel", hidden: true, "aria-label": t("node") });
-  const split = h("div", { class: "split" }, h("div", {}, problem, map.element, ranking), panel);
+  const split = h("div", { class: "split" }, h("div", {}, refused, problem, map.element, ranking), panel);
 
   function pick(name: string): void {
     const found = view.colourings.find((each) => each.name === name);
@@ -146,4 +147,14 @@ export async function mapView(page: Page): Promise<void> {
   if (colours) rank(colours);
   else await recolour();
   if (query["node"]) await open(query["node"]);
+}
+
+/** The map in groups; in those of zones, with the reason, where nodes cannot be grouped so. */
+async function grouped(group: string): Promise<[MapView, ApiError | null]> {
+  try {
+    return [await get<MapView>("map", { group }), null];
+  } catch (error) {
+    if (!(error instanceof ApiError) || ![400, 404].includes(error.status) || group === "zone") throw error;
+    return [await get<MapView>("map", { group: "zone" }), error];
+  }
 }

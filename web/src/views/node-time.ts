@@ -6,7 +6,7 @@ import { amount } from "../format.ts";
 import type { NodeChangeLine, NodeTimeView, UsageLine } from "../models.ts";
 import type { Page } from "../page.ts";
 import { paint } from "../paint.ts";
-import { failed, leftOut, nodeLink, notTimes, scroll } from "../parts.ts";
+import { failed, headed, leftOut, nodeLink, notTimes, scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { type Key, named, t } from "../texts.ts";
 import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
@@ -44,6 +44,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
   const heading = h("h1", {});
   const state = h("div");
   const select = h("select", { onchange: () => page.go("node-time", { name: select.value }) });
+  const heads = [t("timeUtc"), t("change"), t("strategy"), t("subject"), t("why"), t("files")].map((text) => ({ text }));
   const changes = h("tbody");
   const usage = h("tbody");
   const usageHead = h("tr");
@@ -79,7 +80,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
       { title: top(t("memoryUsed"), view.memoryAllocatable, "bytes"), unit: "bytes", kind: "steps" as const, lines: lines(view.memory), ...(view.memoryAllocatable ? { top: view.memoryAllocatable } : {}) }];
     chart.show({ times: view.times, width: view.width, lanes, marks: view.changes.map(mark) }, range ?? limits(), limits(), at);
     left.textContent = view.changesLeftOut ? t("moreLeftOut", view.changesLeftOut) : view.complete && !view.changes.length ? t("noChanges") : "";
-    paint(changes, ...view.changes.map(row));
+    paint(changes, ...view.changes.map((each) => headed(row(each), heads)));
     const columns = [...lines(view.cpu).map((each) => ({ ...each, name: `cpu ${each.name}`, unit: "milli-cores" })),
       ...lines(view.memory).map((each) => ({ ...each, name: `memory ${each.name}`, unit: "bytes" }))];
     paint(usageHead, h("th", {}, t("timeUtc")), ...columns.map((each) => h("th", { class: "number" }, each.name)));
@@ -88,7 +89,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
     highlight();
   }
 
-  function row(each: NodeChangeLine): HTMLElement {
+  function row(each: NodeChangeLine): HTMLTableRowElement {
     const element = h("tr", {}, h("td", { class: "number" }, h("button", { class: "icon", type: "button", onclick: () => choose(each.time) }, shown(each.time).slice(11))),
       h("td", {}, h("span", { class: `mark ${each.enforced ? classOf(each) : "quiet"}` }, words(each))), h("td", {}, each.plugin || "–", each.item ? h("small", { class: "quiet" }, ` ${each.item}`) : null),
       h("td", {}, each.subject === view.node ? "" : each.subject), h("td", { class: "reason" }, each.reason),
@@ -152,8 +153,8 @@ export async function nodeTimeView(page: Page): Promise<void> {
     h("div", { class: "tools" }, h("label", {}, t("node"), select), h("button", { type: "button", onclick: () => zoom(limits()) }, t("wholeTime")),
       h("a", { href: link("map", { node: view.node }) }, t("map"))),
     chart.element, h("p", { class: "quiet" }, t("nodeChartHelp")),
-    h("section", { class: "panel", "aria-label": t("changes") }, h("h2", {}, t("changes")), scroll(t("changes"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {},
-      h("th", { class: "number" }, t("timeUtc")), h("th", {}, t("change")), h("th", {}, t("strategy")), h("th", {}, t("subject")), h("th", {}, t("why")), h("th", {}, t("files")))), changes)), left),
+    h("section", { class: "panel", "aria-label": t("changes") }, h("h2", {}, t("changes")), scroll(t("changes"), h("table", { class: "rows" }, h("thead", {}, h("tr", {},
+      heads.map((each, number) => h("th", { class: number ? "" : "number" }, each.text)))), changes)), left),
     h("details", {}, h("summary", {}, t("usageAsTable")), scroll(t("usageAsTable"), h("table", { class: "roomy" }, h("thead", {}, usageHead), usage))));
   draw();
 }

@@ -7,7 +7,7 @@ import type { NodeDetails, NodePolicies, NodePolicy } from "../models.ts";
 import { paint } from "../paint.ts";
 import { bars, later, podLink, scroll, tree } from "../parts.ts";
 import { link } from "../route.ts";
-import { t } from "../texts.ts";
+import { coded, t } from "../texts.ts";
 
 const SHOWN = 200;
 /** The number of pending pods up to which they are shown without being asked for. */
@@ -80,7 +80,7 @@ async function opinions(name: string): Promise<HTMLElement[]> {
   return [
     scroll(t("policiesSay"), h("table", {}, h("tbody", {}, view.policies.map((each) => h("tr", {},
       h("td", {}, each.document ? h("a", { href: link("policies", { name: each.policy }) }, each.policy) : each.policy,
-        each.enforcement === "Enforce" ? null : h("span", { class: "badge" }, each.enforcement)), text(each)))))),
+        each.enforcement === "Enforce" ? null : h("span", { class: "badge" }, coded("enforcement", each.enforcement))), text(each)))))),
     ...(view.evicted.length ? [h("h4", {}, t("evictedFromHere")), h("table", {}, h("tbody", {}, view.evicted.map((each) =>
       h("tr", {}, h("td", {}, podLink(each.pod)), h("td", {}, each.plugin), h("td", {}, each.reason)))))] : []),
     h("h4", {}, t("qosSays")), view.qos ? tree(view.qos) : h("p", { class: "quiet" }, t("notMeasured")),

@@ -6,10 +6,10 @@ import { amount, duration, short } from "../format.ts";
 import type { ClusterOverview, KindAge, ServerChart, ServerLine, ServersView, WaitingView } from "../models.ts";
 import type { Page } from "../page.ts";
 import { paint } from "../paint.ts";
-import { bars, leftOut, nodeLink, podLink, scroll, withRest } from "../parts.ts";
+import { bars, leftOut, nodeLink, podLink, rows, withRest } from "../parts.ts";
 import { link, pastTime } from "../route.ts";
 import { spark } from "../spark.ts";
-import { named, t } from "../texts.ts";
+import { coded, named, t } from "../texts.ts";
 
 const KINDS = ["SchedulerPlugin", "QoSPlugin", "DeschedulerPlugin", "PolicyParams", "PolicyTest"];
 const CLUSTER_REFRESH = 3000;
@@ -56,15 +56,6 @@ async function permitted<T>(view: string): Promise<T | null> {
   }
 }
 
-/** A table whose rows become blocks on narrow screens, with the heads before their cells. */
-function table(label: string, heads: readonly { text: string; number?: boolean }[], rows: readonly HTMLTableRowElement[]): HTMLElement {
-  for (const row of rows) {
-    for (const [number, cell] of [...row.cells].entries()) cell.setAttribute("data-head", number ? (heads[number]?.text ?? "") : "");
-  }
-  return scroll(label, h("table", { class: "rows" }, h("thead", {}, h("tr", {}, heads.map((each) => h("th", { class: each.number ? "number" : "" }, each.text)))),
-    h("tbody", {}, [...rows])));
-}
-
 function serverParts(view: ServersView, waiting: WaitingView | null): Child[] {
   const refused = view.servers.flatMap((server) => server.refused.map((fault) => ({ server, fault })));
   return [
@@ -72,10 +63,10 @@ function serverParts(view: ServersView, waiting: WaitingView | null): Child[] {
     alerts(view),
     h("section", { class: "panel", "data-key": "servers" }, h("h2", {}, `${t("servers")} `, h("span", { class: "quiet" }, t("serversEvery", view.interval))),
       view.disagreeing.length ? h("p", { class: "error" }, t("disagree", view.disagreeing.join(", "))) : h("p", { class: "good" }, `✓ ${t("agree")}`),
-      table(t("servers"), [{ text: t("server") }, { text: t("state") }, { text: t("generationHash") }, { text: t("knownSince") }, { text: t("restarts"), number: true }],
+      rows(t("servers"), [{ text: t("server") }, { text: t("state") }, { text: t("generationHash") }, { text: t("knownSince") }, { text: t("restarts"), number: true }],
         view.servers.map(serverRow))),
     refused.length ? h("section", { class: "panel", "data-key": "refused" }, h("h2", {}, t("refusedPolicies")), h("ul", { class: "plain" }, refused.map(({ server, fault }) => h("li", {},
-      h("span", { class: `mark ${fault.severity === "error" ? "bad" : "warn"}` }, fault.severity),
+      h("span", { class: `mark ${fault.severity === "error" ? "bad" : "warn"}` }, coded("severity", fault.severity)),
       h("span", { class: "mono" }, fault.line ? `${fault.file}:${fault.line}` : fault.file), " ", fault.message,
       fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null, h("br"), h("small", { class: "quiet" }, server.endpoint)))),
     leftOut(view.servers.reduce((sum, server) => sum + server.refusedLeftOut, 0))) : null,
@@ -108,7 +99,7 @@ function chartCard(view: ServersView, chart: ServerChart): HTMLElement {
 
 function alerts(view: ServersView): HTMLElement {
   return h("section", { class: "panel", "data-key": "alerts" }, h("h2", {}, t("alerts")), view.alerts.length ? h("ul", { class: "plain" }, view.alerts.map((each) => h("li", {},
-    h("span", { class: `mark ${!each.firing ? "quiet" : each.severity === "critical" ? "bad" : "warn"}` }, each.firing ? each.severity : t("notYet")),
+    h("span", { class: `mark ${!each.firing ? "quiet" : each.severity === "critical" ? "bad" : "warn"}` }, each.firing ? coded("severity", each.severity) : t("notYet")),
     h("strong", {}, each.name), " ", each.summary, " ", h("small", { class: "quiet" }, `${each.server} ${t("since", duration(each.seconds))}`))))
     : h("p", { class: "good" }, `✓ ${t("noAlerts")}`), leftOut(view.alertsLeftOut));
 }
@@ -137,7 +128,7 @@ function waitingPanel(view: WaitingView): HTMLElement {
     { text: t("waitingFor"), number: true }, { text: t("waitingAttempts"), number: true }, { text: t("waitingBackoff"), number: true }];
   const parts = Object.entries(view.parts).filter(([, count]) => count).map(([part, count]) => `${short(count)} ${named(`part_${part}`)}`);
   return h("section", { class: "panel", "data-key": "waiting" }, h("h2", {}, `${t("waitingInServers")} `, h("span", { class: "quiet" }, parts.join(", "))), view.pods.length
-    ? table(t("waitingInServers"), heads, view.pods.map((each) => h("tr", {},
+    ? rows(t("waitingInServers"), heads, view.pods.map((each) => h("tr", {},
       h("td", { class: "name" }, podLink(each.pod)), h("td", { class: "short" }, named(`part_${each.part}`)),
       h("td", { class: "reason" }, each.gates.length ? t("waitingGates", withRest(each.gates, each.gatesLeftOut).join(", ")) : each.reason || "–", each.nominated ? h("div", {}, "→ ", nodeLink(each.nominated)) : null),
       h("td", { class: "short" }, each.quota || "–"), h("td", { class: "short" }, each.gang || "–"), h("td", { class: "number" }, duration(each.seconds)),
@@ -159,14 +150,15 @@ function clusterParts(view: ClusterOverview): Child[] {
         h("p", {}, h("span", { class: view.errors ? "bad" : "good" }, t(view.errors === 1 ? "oneError" : "errors", view.errors)), ", ",
           h("span", { class: view.warnings ? "warn" : "good" }, t(view.warnings === 1 ? "oneWarning" : "warnings", view.warnings))),
         h("p", { class: "quiet" }, t("policyHash", view.digest)), h("a", { href: link("policies") }, t("policies"))),
-      h("section", { class: "panel wide" }, h("h2", {}, t("utilization")), table(t("utilization"),
+      h("section", { class: "panel wide" }, h("h2", {}, t("utilization")), rows(t("utilization"),
         [{ text: t("resource") }, { text: t("requested"), number: true }, { text: t("measured"), number: true }, { text: t("allocatable"), number: true }],
         view.gauges.map((each) => h("tr", {}, h("td", {}, each.resource, bars(each.allocatable, each.requested, each.used)),
           h("td", { class: "number" }, amount(each.requested, each.unit)), h("td", { class: "number" }, amount(each.used, each.unit)),
           h("td", { class: "number" }, amount(each.allocatable, each.unit))))))),
     h("section", { class: "panel" }, h("h2", {}, `${t("waiting")} (${short(view.pending)})`),
+      view.pending ? h("p", { class: "quiet" }, t("eachAlone")) : null,
       view.decided < view.pending ? h("p", { class: "quiet" }, t("waitingDecided", view.decided)) : null,
-      table(t("waiting"), [{ text: t("pod") }, { text: t("waitingReason") }], view.waiting.map((each) => h("tr", {}, h("td", { class: "name" }, podLink(each.pod)),
+      rows(t("waiting"), [{ text: t("pod") }, { text: t("waitingReason") }], view.waiting.map((each) => h("tr", {}, h("td", { class: "name" }, podLink(each.pod)),
         h("td", { class: "reason" }, each.node === null ? h("span", {}, h("span", { class: "bad" }, `✗ ${t("noNode")}: `), each.message) : nodeLink(each.node))))),
       view.waitingLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.waitingLeftOut)) : null),
   ];

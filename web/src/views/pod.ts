@@ -8,13 +8,15 @@ import type { MatrixRow, ClusterOverview, EvictionView, PodNodeView, PodView, Re
 import type { Page } from "../page.ts";
 import { paint } from "../paint.ts";
 import { classColour } from "../palette.ts";
-import { failed, later, nodeLink, podLink, scroll, tree, withRest } from "../parts.ts";
+import { failed, later, nodeLink, podLink, rows, scroll, tree, withRest } from "../parts.ts";
 import { pastTime } from "../route.ts";
-import { t } from "../texts.ts";
+import { named, t } from "../texts.ts";
 import { shown } from "../time-axis.ts";
 import { decisionText } from "./time.ts";
 
 const SHOWN = 60;
+/** Where the explanation is above the matrix, not beside it. */
+const NARROW = matchMedia("(max-width: 900px)");
 
 export async function podView(page: Page): Promise<void> {
   const key = page.route.query["key"];
@@ -24,7 +26,7 @@ export async function podView(page: Page): Promise<void> {
   const silent = view.filters.filter((each) => !each.refused).map((each) => each.name);
   const weights = view.scorers.map((each) => each.weight);
   const most = Math.max(1, ...view.rows.map((row) => row.total ?? 0));
-  const why = h("section", { class: "panel", "aria-live": "polite", "aria-label": t("why") });
+  const why = h("section", { class: "panel why", "aria-live": "polite", "aria-label": t("why") });
   const body = h("tbody");
   const queue = h("div");
   let shown = 0;
@@ -51,9 +53,8 @@ export async function podView(page: Page): Promise<void> {
     const element = h("tr", { class: `pick${row.node === view.chosen ? " chosen" : ""}`, "aria-selected": "false" },
       h("td", {}, h("button", { class: "icon", type: "button", onclick: () => void explain(row.node) }, row.node),
         row.node === view.chosen ? h("span", { class: "badge good" }, `✓ ${t("chosen")}`) : null),
-      cells,
       h("td", { class: refused || view.refusedWhole ? "refuser" : "" }, refused ? h("span", { class: "bad" }, refused.name) : view.refusedWhole ? h("span", { class: "bad" }, view.refusedWhole) : stack(row)),
-      h("td", { class: "number" }, row.total === null ? "" : row.total));
+      h("td", { class: "number" }, row.total === null ? "" : row.total), cells);
     element.dataset["node"] = row.node;
     return element;
   }
@@ -73,6 +74,7 @@ export async function podView(page: Page): Promise<void> {
   async function explain(node: string): Promise<void> {
     page.replace("pod", { ...page.route.query, key: key!, node });
     for (const each of body.children) each.setAttribute("aria-selected", String((each as HTMLElement).dataset["node"] === node));
+    why.classList.add("first");
     let said: Child[];
     try {
       const found = await get<PodNodeView>("pod-node", { key: key!, node });
@@ -82,11 +84,14 @@ export async function podView(page: Page): Promise<void> {
     }
     if (page.route.query["node"] !== node) return; // another node was chosen meanwhile, or none
     paint(why, h("button", { class: "close", type: "button", "aria-label": t("close"), onclick: general }, "✕"), h("h2", {}, t("whyNode", node)), said);
+    if (NARROW.matches) why.scrollIntoView({ block: "start" });
   }
 
   function general(): void {
     const row = [...body.children].find((each) => each.getAttribute("aria-selected") === "true");
     if (why.contains(document.activeElement)) row?.querySelector("button")?.focus();
+    else if (why.classList.contains("first") && NARROW.matches) row?.scrollIntoView({ block: "center" });
+    why.classList.remove("first");
     page.replace("pod", { ...page.route.query, key: key!, node: "" });
     for (const each of body.children) each.setAttribute("aria-selected", "false");
     paint(why, h("h2", {}, t("why")), tree(view.explanation, ["pod", "scores"]));
@@ -107,9 +112,9 @@ export async function podView(page: Page): Promise<void> {
     h("div", { class: "split open" },
       h("section", { class: "panel", "aria-label": t("matrix") }, h("h2", {}, t("matrix")),
         view.scorers.length ? h("div", { class: "legend" }, view.scorers.map((each, number) => each.weight ? h("span", {}, swatch(classColour(number, "")), `${each.name} ×${each.weight}`) : null)) : null,
-        scroll(t("matrix"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("node")),
-          refusing.map((number) => h("th", { title: view.filters[number]!.origin }, view.filters[number]!.name, " ", h("span", { class: "quiet" }, short(view.filters[number]!.refused)))),
-          h("th", {}, `${t("scores")} / ${t("refusedFirst")}`), h("th", { class: "number" }, t("total")))), body)),
+        scroll(t("matrix"), h("table", { class: "matrix" }, h("thead", {}, h("tr", {}, h("th", {}, t("node")),
+          h("th", {}, `${t("scores")} / ${t("refusedFirst")}`), h("th", { class: "number" }, t("total")),
+          refusing.map((number) => h("th", { class: "filter", title: view.filters[number]!.origin }, h("span", {}, view.filters[number]!.name), " ", h("span", { class: "quiet" }, short(view.filters[number]!.refused)))))), body)),
         more,
         silent.length ? h("details", {}, h("summary", {}, t("allPassed", silent.length)), silent.join(", ")) : null),
       why),
@@ -138,7 +143,7 @@ async function waiting(key: string): Promise<HTMLElement[]> {
   try {
     const view = await get<WaitingView>("waiting", { key });
     return view.pods.map((each) => h("section", { class: "panel" }, h("h2", {}, t("queued")), h("div", { class: "badges" },
-      [each.part, t("waitsFor", short(Math.round(each.seconds))), `${each.attempts} ${t("attempts")}`,
+      [named(`part_${each.part}`), t("waitsFor", short(Math.round(each.seconds))), `${each.attempts} ${t("attempts")}`,
         each.backoffSeconds === null ? "" : t("backoff", short(Math.ceil(each.backoffSeconds))), each.nominated ? t("nominated", each.nominated) : "",
         ...withRest(each.plugins, each.pluginsLeftOut), ...withRest(each.gates, each.gatesLeftOut), each.quota, each.gang].filter(Boolean).map((text) => h("span", { class: "badge" }, text))),
     each.reason ? h("p", {}, each.reason) : "", h("p", { class: "quiet" }, each.server)));
@@ -157,6 +162,8 @@ async function eviction(key: string): Promise<HTMLElement[]> {
 async function choose(page: Page): Promise<void> {
   const view = await get<ClusterOverview>("overview");
   page.show(h("h1", {}, t("selectPod")), h("p", { class: "quiet" }, t("selectPodHint")),
-    h("div", { class: "panel" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("pending")), h("th", {}, t("waitingReason")))),
-      h("tbody", {}, view.waiting.map((each) => h("tr", {}, h("td", {}, podLink(each.pod)), h("td", {}, each.node ?? each.message)))))));
+    view.waiting.length ? h("p", { class: "quiet" }, t("eachAlone")) : null,
+    h("div", { class: "panel" }, rows(t("waiting"), [{ text: t("pending") }, { text: t("waitingReason") }], view.waiting.map((each) => h("tr", {},
+      h("td", { class: "name" }, podLink(each.pod)), h("td", { class: "reason" }, each.node === null ? each.message : nodeLink(each.node))))),
+    view.waitingLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.waitingLeftOut)) : null));
 }

@@ -7,14 +7,16 @@ import { short } from "../format.ts";
 import type { AnalysisView, AuditView, EvictionsView, Fault, FileView, PoliciesView, PolicyView, RuleRatesView, RuleView } from "../models.ts";
 import type { Page } from "../page.ts";
 import { paint, replace } from "../paint.ts";
-import { analysedOf, analysisBar, analysisFailure, failed, faultList, later, leftOut, nodeLink, podLink, scroll, withRest } from "../parts.ts";
+import { analysedOf, analysisBar, analysisFailure, breakable, failed, faultList, later, leftOut, nodeLink, podLink, rows, scroll, withRest } from "../parts.ts";
 import { link } from "../route.ts";
 import { nearest } from "../similar.ts";
-import { t } from "../texts.ts";
+import { coded, t } from "../texts.ts";
 import { changesPanel } from "./changes.ts";
 
 const FRAMEWORKS: Record<string, string> = { SchedulerPlugin: "scheduler", QoSPlugin: "qos", DeschedulerPlugin: "descheduler" };
 const LISTED = 50;
+/** What was typed to find a policy: another one of the list may be wanted next. */
+let filtered = "";
 
 export async function policiesView(page: Page): Promise<void> {
   const view = await get<PoliciesView>("policies");
@@ -22,17 +24,46 @@ export async function policiesView(page: Page): Promise<void> {
   const name = wanted ?? view.policies[0]?.name ?? "";
   const policy = view.policies.find((each) => each.name === name && (!kind || each.kind === kind));
   const marks = new Map<string, HTMLElement>();
-  const list = h("ul", { class: "list" }, view.policies.map((each) => {
+  const entry = (each: PolicyView): HTMLElement => {
     const mark = h("span");
     marks.set(`${FRAMEWORKS[each.kind]}/${each.name}`, mark);
-    return h("li", {}, h("a", {
+    return h("li", { "data-name": each.name.toLowerCase() }, h("a", {
       href: link("policies", { name: each.name, kind: each.kind }), "aria-current": each === policy ? "true" : null,
-    }, each.name, badge(view.faults, each), mark, h("br"), h("small", {}, each.kind)));
-  }));
+    }, each.name, badge(view.faults, each), mark));
+  };
+  const groups = Array.from(new Set([...Object.keys(FRAMEWORKS), ...view.policies.map((each) => each.kind)])).map((of) => {
+    const mine = view.policies.filter((each) => each.kind === of);
+    const count = h("span", { class: "quiet" }, short(mine.length));
+    return { count, element: h("section", { hidden: !mine.length, "data-key": of }, h("h2", {}, `${of} `, count), h("ul", {}, mine.map(entry))), size: mine.length };
+  });
+  const none = h("p", { class: "quiet", hidden: true }, t("noResults"));
+  const filter = h("input", { type: "search", placeholder: t("filterPolicies", view.policies.length), "aria-label": t("filterPolicies", view.policies.length), autocomplete: "off", spellcheck: "false", value: filtered,
+    oninput: () => { filtered = filter.value; narrow(); } });
+  const list = h("div", { class: "list" }, groups.map((each) => each.element), none);
+
+  if (policy && !policy.name.toLowerCase().includes(filtered.trim().toLowerCase())) filter.value = filtered = ""; // a link led to another one
+  narrow();
+
+  /** Shows the policies whose names contain what was typed, and how many of each kind there are. */
+  function narrow(): void {
+    const wanted = filter.value.trim().toLowerCase();
+    let left = 0;
+    for (const { element, count, size } of groups) {
+      let found = 0;
+      for (const each of element.querySelectorAll("li")) {
+        each.hidden = !each.dataset["name"]!.includes(wanted);
+        if (!each.hidden) found += 1;
+      }
+      element.hidden = !found;
+      paint(count, wanted ? t("ofAll", found, size) : short(size));
+      left += found;
+    }
+    none.hidden = left > 0;
+  }
   const detail = h("div");
   const auditing = h("section", { class: "panel" });
   page.show(h("h1", {}, t("policies")), changesPanel(page),
-    h("div", { class: "policies" }, h("div", {}, h("nav", { "aria-label": t("policies"), class: "panel" }, list), auditing), detail));
+    h("div", { class: "policies" }, h("div", {}, h("nav", { "aria-label": t("policies"), class: "panel" }, filter, list), auditing), detail));
   const chosen = list.querySelector<HTMLElement>("[aria-current]");
   if (chosen) list.scrollTop = chosen.offsetTop - list.offsetTop - list.clientHeight / 2;
   const shown = policy ? await policyDetail(page, view, policy, detail) : choose(view, wanted ?? "", kind ?? "", detail);
@@ -40,7 +71,7 @@ export async function policiesView(page: Page): Promise<void> {
     for (const mark of marks.values()) paint(mark);
     for (const each of audit.findings) { // warnings come first, and one word is enough for the list
       const mark = marks.get(`${each.framework}/${each.policy}`);
-      if (!mark?.hasChildNodes()) mark?.append(h("span", { class: `badge ${each.level === "warning" ? "warn" : "quiet"}` }, each.finding));
+      if (!mark?.hasChildNodes()) mark?.append(h("span", { class: `badge ${each.level === "warning" ? "warn" : "quiet"}` }, coded("audit", each.finding)));
     }
     shown?.(audit);
   });
@@ -72,7 +103,7 @@ async function policyDetail(page: Page, view: PoliciesView, policy: PolicyView, 
   const users = view.policies.filter((each) => policy.kind === "PolicyParams" && each.paramsFrom.includes(policy.name));
   replace(detail,
     h("section", { class: "panel" }, h("h2", {}, policy.name), policy.description ? h("p", {}, policy.description) : "",
-      h("div", { class: "badges" }, [policy.kind, policy.enforcement, policy.points.join(", "), ...policy.profiles.map((each) => `${t("profile")} ${each}`),
+      h("div", { class: "badges" }, [policy.kind, policy.enforcement && coded("enforcement", policy.enforcement), policy.points.join(", "), ...policy.profiles.map((each) => `${t("profile")} ${each}`),
         policy.active ? t("active") : t("inactive")].filter(Boolean).map((each) => h("span", { class: "badge" }, each))),
       view.pairs && policy.kind === "SchedulerPlugin" ? h("p", { class: "quiet" }, t("refuses", policy.refuses, view.pairs)) : "",
       h("p", {}, h("a", { href: link("playground", { file: policy.file }) }, t("openPlayground"))),
@@ -103,7 +134,7 @@ async function policyDetail(page: Page, view: PoliciesView, policy: PolicyView, 
     audit = found;
     draw();
     const mine = found.findings.filter((each) => each.policy === policy.name && each.framework === FRAMEWORKS[policy.kind]);
-    paint(audited, ...mine.map((each) => h("div", { class: `finding ${each.level}` }, h("strong", {}, `${each.finding} `),
+    paint(audited, ...mine.map((each) => h("div", { class: `finding ${each.level}` }, h("strong", {}, `${coded("audit", each.finding)} `),
       each.rule ? h("code", {}, each.rule) : null, ` ${each.message}`,
       each.examples.length ? h("small", { class: "quiet" }, ` ${each.examples.join(", ")}`) : null)));
   };
@@ -130,14 +161,12 @@ function ruleTable(policy: PolicyView, editor: Editor, audit: AuditView | null, 
     const found = rates?.rules.find((each) => each.rule === rule.name && each.point === rule.point);
     return found ? `${short(found.evaluations)}${found.errors ? ` (${t(found.errors === 1 ? "oneError" : "errors", short(found.errors))})` : ""}` : "";
   };
-  return scroll(t("rules"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {},
-    h("th", {}, t("point")), h("th", {}, t("name")), h("th", {}, t("expression")), h("th", {}, t("reads")),
-    tallies.length ? h("th", { class: "number" }, t("tally")) : null,
-    rates ? h("th", { class: "number" }, t("evaluatedIn", Math.round(rates.seconds / 60))) : null)),
-  h("tbody", {}, policy.rules.map((rule) => h("tr", {}, h("td", {}, rule.point), h("td", {}, h("button", { class: "icon", type: "button",
-    onclick: () => editor.reveal(rule.line, rule.column) }, rule.name || t("line", String(rule.line)))), h("td", { class: "reason" }, h("code", {}, rule.expression)),
-  h("td", { class: "name" }, h("small", { class: "quiet mono" }, withRest(rule.reads, rule.readsLeftOut).join(" "))),
-  tallies.length ? h("td", { class: "number" }, tally(rule)) : null, rates ? h("td", { class: "number" }, rate(rule)) : null)))));
+  return rows(t("rules"), [{ text: t("name") }, { text: t("point") }, { text: t("expression") }, { text: t("reads") },
+    ...(tallies.length ? [{ text: t("tally"), number: true }] : []), ...(rates ? [{ text: t("evaluatedIn", Math.round(rates.seconds / 60)), number: true }] : [])],
+  policy.rules.map((rule) => h("tr", {}, h("td", { class: "name" }, h("button", { class: "icon", type: "button",
+    onclick: () => editor.reveal(rule.line, rule.column) }, rule.name ? breakable(rule.name) : t("line", String(rule.line)))), h("td", { class: "short" }, rule.point),
+  h("td", { class: "reason" }, h("code", {}, rule.expression)), h("td", { class: "name" }, h("small", { class: "quiet mono" }, withRest(rule.reads, rule.readsLeftOut).join(" "))),
+  tallies.length ? h("td", { class: "number" }, tally(rule)) : null, rates ? h("td", { class: "number" }, rate(rule)) : null)));
 }
 
 function policyLink(policy: PolicyView): HTMLElement {
