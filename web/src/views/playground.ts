@@ -55,9 +55,10 @@ spec:
 
 export async function playgroundView(page: Page): Promise<void> {
   const named = page.route.query["file"] ?? "";
-  const [map, overview, loaded, { openEditor }] = await Promise.all([
+  const [first, overview, loaded, { openEditor }] = await Promise.all([
     get<MapView>("map"), get<ClusterOverview>("overview"), named ? fileOf(named) : null, import("../editor.ts"),
   ]);
+  let map = first;
   const gone = Boolean(named) && !loaded; // then the draft is a new file
   const file = gone ? "" : named;
   const draft = new KeptDraft(named, loaded ? loaded.text : gone ? "" : FIRST);
@@ -116,10 +117,16 @@ export async function playgroundView(page: Page): Promise<void> {
   const heard = (event: StorageEvent): void => { if (event.storageArea === localStorage && draft.heard()) say(); };
   window.addEventListener("storage", heard);
   page.closing(() => window.removeEventListener("storage", heard));
-  page.onBack(checkSoon);
-  page.onChange((changes) => { if (changes.restarted) checkSoon(); });
+  page.onBack(() => void again());
+  page.onChange((changes) => { if (changes.restarted) void again(); });
   say(draft.changed && loaded ? h("p", {}, t("draftOfFile"), " ", draft.outdated ? h("span", { class: "warn" }, t("fileChanged"), " ") : null,
     button("discardDraft", discard)) : null);
+
+  /** Checks the draft again when the console is back: its nodes may be others. */
+  async function again(): Promise<void> {
+    map = await get<MapView>("map").catch(() => map);
+    if (page.current) await check();
+  }
 
   function button(key: Key, call: () => void): HTMLElement {
     return h("button", { type: "button", onclick: call }, t(key));
