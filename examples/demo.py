@@ -10,7 +10,8 @@ from pathlib import Path
 from textwrap import shorten
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cli.composition import cluster_of, live_of, moment_of, pod_of
+from koordpolicy.engine.cli.cluster_loading import cluster_of, moment_of, pod_of
+from koordpolicy.engine.cli.composition import live_of
 from koordpolicy.engine.cli.explain import explain
 from koordpolicy.engine.cli.scheduler import schedule_pending, show_placements, show_unplaced
 from koordpolicy.engine.cli.terminal import bar, heading, table, write, write_finding

@@ -16,7 +16,8 @@ from typing import Any
 
 from koordpolicy import __version__
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cli.composition import cluster_of, live_of, moment_of
+from koordpolicy.engine.cli.cluster_loading import cluster_of, moment_of
+from koordpolicy.engine.cli.composition import live_of
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.flight_recorder.fields import Fields
 from koordpolicy.engine.flight_recorder.recorder import FlightRecorder, RecorderSettings
