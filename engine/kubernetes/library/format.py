@@ -15,7 +15,7 @@ from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
 from koordpolicy.engine.cel.values.types import STRING, Type, list_of, optional_of
 from koordpolicy.engine.cel.values.values import NONE, EvaluationError, Optional, Timestamp
 
-from .url import URL
+from .url import fault_of
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
@@ -82,10 +82,14 @@ def _matching(pattern: str, longest: int, message: str) -> Callable[[str], list[
 
 
 def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """Return the check of a prefix, which may end with a dash."""
+    """Return the check of a prefix, which may end with a dash (apimachinery `maskTrailingDash`).
+
+    The dash is dropped with the character before it, whatever that is, and an `a` stands for both.
+    """
 
     def check_prefix(text: str) -> list[str]:
-        return check(text[:-1] + "a" if text.endswith("-") else text)
+        masked = len(text.encode("utf-8")) > 1 and text.endswith("-")
+        return check(text.encode("utf-8")[:-2].decode("utf-8", "replace") + "a" if masked else text)
 
     return check_prefix
 
@@ -132,11 +136,8 @@ def _qualified_name(text: str) -> list[str]:
 
 
 def _uri(text: str) -> list[str]:
-    try:
-        URL.parse(text)
-    except ValueError:
-        return ['parse "' + text[:100] + '": invalid URI for request']
-    return []
+    fault = fault_of(text)
+    return [] if fault is None else [fault]
 
 
 def _byte(text: str) -> list[str]:

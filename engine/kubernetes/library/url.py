@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import ClassVar, Final
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -17,18 +18,30 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 
 _COST: Final = Cost(0, ((0, 0.1),))
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_SEQUENCES: Final = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
+}
 _ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_HOST_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff-]*")
+_IN_HOST: Final = r"A-Za-z0-9._~!$&'()*+,;=:\[\]<>\"\-"
+_BAD_IN_HOST: Final = re.compile(rf"%(?!25|[89A-Fa-f][0-9A-Fa-f])|[^{_IN_HOST}%\u0080-\U0010ffff]")
+"""In a host only octets that are no ASCII are escaped, and `%25`."""
+_BAD_IN_ZONE: Final = re.compile(
+    r"%(?!2[0-24-9A-Ea-e]|3[0-9A-Ea-e]|4[1-9A-Fa-f]|5[0-9ABDFabdf]|6[1-9A-Fa-f]|7[0-9AEae])"
+    rf"|[^{_IN_HOST}%\u0080-\U0010ffff]")
+"""In a zone characters that need no escape may be escaped, and the space."""
+_USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _PATH_PLAIN: Final = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+,/:;=@!'()*[]%",
 )
 _UNESCAPED_IN_PATH: Final = _PATH_PLAIN - frozenset(b"!'()*[]%")
-_HOST_PLAIN: Final = _PATH_PLAIN | frozenset(b'<>"')
+_UNESCAPED_IN_HOST: Final = _PATH_PLAIN - frozenset(b"/@%") | frozenset(b'<>"')
+_UNESCAPED_IN_USER: Final = _UNESCAPED_IN_PATH - frozenset(b"/:@")
 _FRAGMENT_PLAIN: Final = _PATH_PLAIN | frozenset(b"?")
 _UNESCAPED_IN_FRAGMENT: Final = _FRAGMENT_PLAIN - frozenset(b"'[]%")
 _LONGEST: Final = 1_000_000
+_LONGEST_CACHED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +60,15 @@ class URL:
     @staticmethod
     def parse(text: str) -> URL:
         """Return the URL of a string; raise `ValueError` for any other string."""
-        return _parse(text)
+        return _known(text) if len(text) <= _LONGEST_CACHED else _parse(text)
 
     def __str__(self) -> str:
         return self.text
+
+    @property
+    def traversal_size(self) -> int:
+        """The steps of reading it (see `traversal`)."""
+        return 1 + len(self.text) // 10
 
     @property
     def hostname(self) -> str:
@@ -83,16 +101,29 @@ class URL:
 
 def _escaped(text: str, valid: frozenset[int], unescaped: frozenset[int]) -> str:
     """Return a text as it is if its characters are valid; else escaped anew, as Go does."""
-    if all(each in valid for each in text.encode("utf-8")):
+    if not text.encode("utf-8").translate(None, bytes(valid)):
         return text
-    return "".join(chr(each) if each in unescaped else f"%{each:02X}" for each in unquote_to_bytes(text))
+    return _escape_octets(unquote_to_bytes(text), unescaped)
+
+
+def _escape(text: str, unescaped: frozenset[int]) -> str:
+    return _escape_octets(text.encode("utf-8"), unescaped)
+
+
+def _escape_octets(octets: bytes, unescaped: frozenset[int]) -> str:
+    return octets.decode("latin-1").translate(_escapes(unescaped))
+
+
+@cache
+def _escapes(unescaped: frozenset[int]) -> dict[int, str]:
+    """Return the escape sequences of the octets that need one."""
+    return {each: f"%{each:02X}" for each in range(256) if each not in unescaped}
 
 
 def _unescaped(text: str) -> str:
     return unquote(text.replace("+", " "))
 
 
-@lru_cache(maxsize=1024)
 def _parse(text: str) -> URL:
     found = _read(text)
     whole, mark, fragment = text.partition("#")
@@ -106,13 +137,15 @@ def _parse(text: str) -> URL:
     return replace(found, text=f"{found.text}#{_escaped(fragment, _FRAGMENT_PLAIN, _UNESCAPED_IN_FRAGMENT)}")
 
 
+_known: Final = lru_cache(maxsize=1024)(_parse)
+
+
 def _read(text: str) -> URL:
-    """Return the URL of a string without a fragment; a `#` is a character as any other."""
+    """Return the URL of a string without a fragment; a `#` is a character as any other (Go's `url.ParseRequestURI`)."""
+    if _CONTROL.search(text):
+        raise _Fault(text, "net/url: invalid control character in URL")
     if not text:
-        raise ValueError("an empty string is not a URL")
-    shown = text[:100]
-    if _CONTROL.search(text) or len(text) > _LONGEST:
-        raise ValueError(f"`{shown}` is not a URL: it holds control characters")
+        raise _Fault(text, "empty url")
     if text == "*":
         return URL(text, "", "", "*", "")
     scheme, rest = "", text
@@ -120,49 +153,120 @@ def _read(text: str) -> URL:
     if match is not None:
         scheme, rest = match[1].lower(), match[2]
     elif text.startswith(":"):
-        raise ValueError(f"`{shown}` is not a URL: its scheme is missing")
+        raise _Fault(text, "missing protocol scheme")
     rest, mark, query = rest.partition("?")
     if not rest.startswith("/"):
-        if scheme:
+        if scheme and len(text) <= _LONGEST:
             return URL(f"{scheme}:{rest}{mark}{query}", scheme, "", "", query)  # opaque, such as mailto:a@b
-        raise ValueError(f"`{shown}` is not a URL: invalid URI for request")
+        raise _Fault(text, "invalid URI for request")
+    if len(text) > _LONGEST:
+        raise _Fault(text, "invalid URI for request")
     host = authority = ""
-    if rest.startswith("//") and (scheme or not rest.startswith("///")):
-        authority, slash, path = rest[2:].partition("/")
-        rest = slash + path
-        user, at, host = authority.rpartition("@")
-        if at and not re.fullmatch(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*", user):
-            raise ValueError(f"`{shown}` is not a URL: invalid user")
-        _check_host(host, shown)
-        authority = f"//{user}{at}{_escaped(host, _HOST_PLAIN, _HOST_PLAIN)}" if host or at or rest else ""
-    if _ESCAPE.search(rest):
-        raise ValueError(f"`{shown}` is not a URL: invalid escape in its path")
-    if host.startswith("["):
-        host = host.replace("%25", "%", 1)  # begins a zone
+    try:
+        if rest.startswith("//") and (scheme or not rest.startswith("///")):
+            authority, slash, path = rest[2:].partition("/")
+            rest = slash + path
+            user, at, host = authority.rpartition("@")
+            host = _host(host)
+            authority = f"//{_user(user)}{at}{_escape(host, _UNESCAPED_IN_HOST)}" if host or at or rest else ""
+        _check_escapes(rest)
+    except ValueError as error:
+        raise _Fault(text, str(error)) from None
     begin = f"{scheme}:" if scheme else ""
     shown = f"{begin}{authority}{_escaped(rest, _PATH_PLAIN, _UNESCAPED_IN_PATH)}{mark}{query}"
     return URL(shown, scheme, host, rest, query)
 
 
-def _check_host(host: str, shown: str) -> None:
-    if host.startswith("["):
-        head, bracket, port = host.rpartition("]")
-        if not bracket:
-            raise ValueError(f"`{shown}` is not a URL: missing `]` in its host")
-        if not re.fullmatch(r"[0-9A-Fa-f:.%\w-]*", head[1:]):
-            raise ValueError(f"`{shown}` is not a URL: invalid host")
-    else:
-        name, colon, port = host.partition(":")
-        port = colon + port
-        if not _HOST_CHARACTERS.fullmatch(name) or _ESCAPE.search(name):
-            raise ValueError(f"`{shown}` is not a URL: invalid character in its host")
+class _Fault(ValueError):
+    """A string is no URL, for a `reason` in Go's words."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(f"`{text[:100]}` is not a URL: {reason}")
+        self.reason = reason
+
+
+def fault_of(text: str) -> str | None:
+    """Return why a string is no URL, in the words of Go's `url.ParseRequestURI`; None if it is one."""
+    try:
+        _read(text)
+    except _Fault as fault:
+        return f"parse {_quoted(text)}: {fault.reason}"
+    return None
+
+
+def _quoted(text: str) -> str:
+    """Return a string as Go's `strconv.Quote` writes it."""
+    return '"' + "".join(each if each.isprintable() and each not in '"\\' else _sequence(each) for each in text) + '"'
+
+
+def _sequence(character: str) -> str:
+    code = ord(character)
+    if character in _SEQUENCES:
+        return _SEQUENCES[character]
+    if 0xDC80 <= code <= 0xDCFF:  # an octet that is no character
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _check_escapes(text: str, bad: re.Pattern[str] = _ESCAPE) -> None:
+    """Raise `ValueError` for the first invalid escape sequence or character, as Go's `unescape` does."""
+    found = bad.search(text)
+    if found is None:
+        return
+    if found[0] != "%":
+        raise ValueError(f"invalid character {_quoted(found[0])} in host name")
+    sequence = text[found.start() : found.start() + 3].encode("utf-8")[:3].decode("utf-8", "surrogateescape")
+    raise ValueError(f"invalid URL escape {_quoted(sequence)}")
+
+
+def _user(user: str) -> str:
+    """Return a user and password, escaped anew."""
+    if not _USER.fullmatch(user):
+        raise ValueError("net/url: invalid userinfo")
+    name, colon, password = user.partition(":")
+    for each in (name, password):
+        _check_escapes(each)
+    return colon.join(_escape(unquote(each), _UNESCAPED_IN_USER) for each in ((name, password) if colon else (name,)))
+
+
+def _host(host: str) -> str:
+    """Return a host with its port, unescaped (Go's `parseHost`)."""
+    opened, closed = host.rfind("["), host.rfind("]")
+    if opened < 0:
+        place = host.find(":")
+        _check_port(host[place:] if place >= 0 else "")
+        _check_escapes(host, _BAD_IN_HOST)
+        return unquote(host)
+    if closed < 0:
+        raise ValueError("missing ']' in host")
+    _check_port(host[closed + 1 :])
+    name, mark, zone = host[opened + 1 : closed].partition("%25")
+    _check_escapes(name, _BAD_IN_HOST)
+    _check_escapes(mark + zone, _BAD_IN_ZONE)
+    name = unquote(name + mark + zone)
+    if opened > 0:
+        raise ValueError("invalid IP-literal")
+    try:
+        address = ipaddress.ip_address(name) if "/" not in name else None
+    except ValueError:
+        address = None
+    if address is None:
+        raise ValueError(f"invalid host: ParseAddr({_quoted(name)}): unable to parse IP")
+    if address.version == 4:
+        raise ValueError("invalid IP-literal")
+    return f"[{name}]{host[closed + 1 :]}"
+
+
+def _check_port(port: str) -> None:
     if not _PORT.fullmatch(port):
-        raise ValueError(f"`{shown}` is not a URL: invalid port")
+        raise ValueError(f"invalid port {_quoted(port)} after host")
 
 
 def _url(text: str) -> URL:
     try:
-        return _parse(text)
+        return URL.parse(text)
     except ValueError as error:
         raise EvaluationError(str(error)) from None
 
