@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Final
 
 from ..check.environment import Cost, Function, InvalidLiteralError, Overload, UnknownArgument
-from ..values.traversal import Walk, elements
+from ..values.traversal import Walk, elements, nothing
 from ..values.types import DURATION, DYN, ERROR, INT, STRING, TIMESTAMP, Type, list_of
 from ..values.values import (
+    INT64_MAX,
     BoolKey,
     Duration,
     EvaluationError,
@@ -136,20 +138,34 @@ def _join_cost(parts: list[object], separator: str = "") -> int:
 
 
 _ESCAPES: Final = {
-    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
+    "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", '"': '\\"',
 }
+"""The escape sequences of characters, that of the backslash first, as the others have one."""
 
 
 def quote(text: str) -> str:
     """Return a string as a literal in double quotes."""
-    return '"' + "".join(_ESCAPES.get(each, each) for each in text) + '"'
+    for character, escaped in _ESCAPES.items():
+        text = text.replace(character, escaped)
+    return f'"{text}"'
 
 
 # --- format ----------------------------------------------------------------------------------------------------------
 
+_PLAIN: Final = re.compile(r"(?:[^%]++|%%)*+")
+"""All up to the next clause."""
 _CLAUSE: Final = re.compile(r"(?>(\.[0-9]*)?)(.)?", re.DOTALL)
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
 _LARGEST_PRECISION: Final = 1_000
+_DIGITS: Final = 19
+"""The digits of the largest int."""
+_PRECISIONS: Final = 2**8
+_WIDTHS: Final = 2**16
+"""golang.org/x/text `internal/number` has an octet for the digits of a fraction, and two octets for a width."""
+_MOST_FRACTION: Final = 1_074
+"""The most digits of the fraction of a double."""
+_LARGEST_VERB: Final = 10**6
+"""The largest number to which golang.org/x/text `message` adds one more digit."""
 
 
 def _name(value: object) -> str:
@@ -242,7 +258,7 @@ def _decimal(value: object) -> str:
 
 
 def _number(value: object, clause: str, *, old: bool) -> float:
-    if type(value) is float or _is_whole(value):
+    if type(value) is float or (_is_whole(value) and not old):
         return float(value)  # type: ignore[arg-type]
     if old and value in _SPECIAL_TEXTS:
         return float(value)
@@ -253,7 +269,29 @@ def _number(value: object, clause: str, *, old: bool) -> float:
 
 def _fixed(value: object, precision: int, *, old: bool) -> str:
     number = _number(value, "fixed-point", old=old)
-    return _shown_special(number, old=old) or f"{number:.{precision}f}"
+    special = _shown_special(number, old=old)
+    if old:
+        return _localized(special or _grouped(number or 0.0, precision), precision)
+    return special or f"{number:.{precision}f}"
+
+
+def _grouped(number: float, precision: int) -> str:
+    """Return a number as golang.org/x/text prints it in English: in groups of three digits.
+
+    It keeps the least number of fraction digits in an octet and the greatest in two, where a negative one is no limit.
+    """
+    least, most = precision % _PRECISIONS, (precision + _WIDTHS // 2) % _WIDTHS - _WIDTHS // 2
+    if least == most:
+        return f"{number:,.{least}f}"
+    text = format(Decimal(repr(number)), ",f") if most < 0 else f"{number:,.{min(most, _MOST_FRACTION)}f}"
+    whole, _, fraction = text.partition(".")
+    fraction = fraction.rstrip("0").ljust(least, "0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def _localized(text: str, precision: int) -> str:
+    """Return a number as golang.org/x/text prints it for a precision, which beyond a limit is no verb for it."""
+    return text if precision // 10 <= _LARGEST_VERB else "%!(NOVERB)"
 
 
 def _shown_special(number: float, *, old: bool) -> str | None:
@@ -265,13 +303,12 @@ def _shown_special(number: float, *, old: bool) -> str | None:
 def _scientific(value: object, precision: int, *, old: bool) -> str:
     number = _number(value, "scientific", old=old)
     special = _shown_special(number, old=old)
-    if special is not None:
-        return special.rjust(precision) if old else special
-    text = f"{number:.{precision}e}"
     if not old:
-        return text
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}\u00d710{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
+        return special or f"{number:.{precision}e}"
+    # In cel-go's version with locales the precision is the width, and there are always six digits.
+    mantissa, _, exponent = f"{number or 0.0:.6e}".partition("e")
+    text = special or f"{mantissa}\u00d710{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
+    return _localized(text.rjust(precision % _WIDTHS), precision)
 
 
 def _binary(value: object) -> str:
@@ -305,40 +342,48 @@ def _hex(value: object) -> str:
     )
 
 
-def _parts(template: str, count: float) -> Iterator[str | tuple[str, int]]:
+def _parts(template: str, count: float, *, old: bool) -> Iterator[str | tuple[str, int]]:
     """Yield the strings and clauses of a template for a number of values, a clause as its letter and precision.
 
     Errors are found in cel-go's order and have its messages.
     """
     position = used = 0
-    while (start := template.find("%", position)) >= 0:
-        yield template[position:start]
-        if template.startswith("%", start + 1):
-            yield "%"
-            position = start + 2
-            continue
+    while True:
+        match = _PLAIN.match(template, position)
+        assert match is not None  # it matches nothing as well
+        yield match[0].replace("%%", "%")
+        start = match.end()
+        if start == len(template):
+            return
+        if start + 1 == len(template):
+            raise EvaluationError("unexpected end of string")
         if used >= count:
             raise EvaluationError(f"index {used} out of range")
         match = _CLAUSE.match(template, start + 1)
-        assert match is not None  # it matches nothing as well
-        if not match[0]:
-            raise EvaluationError("unexpected end of string")
+        assert match is not None
         if match[2] is None:
             raise _bad_clause("error while parsing precision: could not find end of precision specifier")
-        precision = 6 if match[1] is None else _precision(match[1][1:])
+        precision = 6 if match[1] is None else _precision(match[1][1:], old=old)
         if match[2] not in _KINDS:
             raise _bad_clause(f'unrecognized formatting clause "{match[2]}"')
         yield match[2], precision
         position, used = match.end(), used + 1
-    yield template[position:]
 
 
-def _precision(digits: str) -> int:
+def _precision(digits: str, *, old: bool) -> int:
     if not digits:
         raise _bad_clause(
             'error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing "":'
             " invalid syntax",
         )
+    if old:
+        number = int(digits.lstrip("0")[: _DIGITS + 1] or 0)
+        if number > INT64_MAX:
+            raise _bad_clause(
+                "error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing"
+                f' "{digits[:64]}": value out of range',
+            )
+        return number
     if len(digits) >= 5 or int(digits) > _LARGEST_PRECISION:
         raise _bad_clause(
             f"error while parsing precision: precision {digits[:20]} exceeds maximum allowed precision"
@@ -354,13 +399,14 @@ def _bad_clause(message: str) -> EvaluationError:
 def _format(*, old: bool) -> Callable[[str, list[object]], str]:
     def format_(template: str, values: list[object]) -> str:
         rest = iter(values)
-        text = "".join(
-            part if isinstance(part, str) else _clause(part[0], next(rest), part[1], old=old)
-            for part in _parts(template, len(values))
-        )
-        if len(text) > _LARGEST:
-            raise _too_large()
-        return text
+        texts: list[str] = []
+        length = 0
+        for part in _parts(template, len(values), old=old):
+            texts.append(part if isinstance(part, str) else _clause(part[0], next(rest), part[1], old=old))
+            length += len(texts[-1])
+            if length > _LARGEST:
+                raise _too_large()
+        return "".join(texts)
 
     return format_
 
@@ -401,7 +447,7 @@ def _validate_format(arguments: tuple[object, ...]) -> None:
         return
     letters: list[str] = []
     try:
-        for part in _parts(template, len(values) if isinstance(values, list) else math.inf):
+        for part in _parts(template, len(values) if isinstance(values, list) else math.inf, old=True):
             if not isinstance(part, str):
                 if isinstance(values, list):
                     _validate_clause(part[0], values[len(letters)], len(letters))
@@ -465,7 +511,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
     list_cost = Cost(0, ((0, 0.2),))
     functions = [
         Function(
-            "charAt", _member("char_at", (STRING, INT), STRING, _char_at, cost=Cost()),
+            "charAt", _member("char_at", (STRING, INT), STRING, _char_at, cost=Cost(), walk=nothing),
             "The character at a position; empty at the end.", "'tacocat'.charAt(3) == 'o'",
         ),
         Function(
