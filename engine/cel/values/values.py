@@ -344,7 +344,18 @@ def equal_or_raise(left: object, right: object) -> bool:
     """
     if left.__class__ is not right.__class__ and right is not None and is_opaque(left):
         raise no_overload()
+    if left.__class__ is Optional and right.__class__ is Optional and _differ_in_kind(left, right):
+        raise no_overload()
     return equal(left, right)
+
+
+def _differ_in_kind(left: object, right: object) -> bool:
+    """Return whether the left one of two optionals holds a library's value, and the right one another kind."""
+    while left.__class__ is Optional and right.__class__ is Optional:
+        if left is NONE or right is NONE:
+            return False
+        left, right = left.value, right.value
+    return left.__class__ is not right.__class__ and is_opaque(left)
 
 
 def is_opaque(value: object) -> bool:
@@ -355,6 +366,8 @@ def is_opaque(value: object) -> bool:
 def _may_be_equal(left: object, right: object) -> bool:
     """Return whether two parts of lists or maps are equal; in Kubernetes a pair without an overload of `==` is."""
     if left.__class__ is not right.__class__ and left is not None and right is not None and is_opaque(left):
+        return True
+    if left.__class__ is Optional and right.__class__ is Optional and _differ_in_kind(left, right):
         return True
     return equal(left, right)
 
