@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
 from ..syntax.limits import ExpressionLimits
-from ..values.traversal import Walk, everything
+from ..values.traversal import Walk, everything, texts
 from ..values.types import (
     BOOL,
     BYTES,
@@ -56,6 +56,8 @@ PLAIN: Final = frozenset((
     "bool", "int", "uint", "double", "string", "bytes", TIMESTAMP.name, DURATION.name, "null", "type",
 ))
 """Types whose values contain no other values."""
+TEXTS: Final = frozenset({STRING.name, BYTES.name})
+"""Types of values of any length that contain no other values."""
 _UNNAMED: Final = frozenset(("dyn", "null"))
 
 
@@ -147,8 +149,8 @@ class Overload:
     dynamic: bool = False
     """True if it is called only with arguments of unknown type: the checker has no such signature."""
     walk: Walk | None = None
-    """The steps of a call through its arguments, if these may contain other values (see `traversal`): by default it
-    traverses all of them. Strings are charged by `cost` alone."""
+    """The steps of a call through its arguments (see `traversal`). By default it traverses all of them if one may
+    contain other values, and otherwise its strings, unless `cost` or `measure` charges the length of one."""
     result_steps: Callable[..., int] | None = None
     """The steps of a call that follow from its result; takes the result and then the arguments. For a function whose
     result may be large although its arguments are not, or whose time depends on what it finds."""
@@ -163,8 +165,12 @@ class Overload:
     """
 
     def __post_init__(self) -> None:
-        if self.walk is None and not all(each.name in PLAIN and not each.variable for each in self.parameters):
+        if self.walk is not None:
+            return
+        if not all(each.name in PLAIN and not each.variable for each in self.parameters):
             object.__setattr__(self, "walk", everything)
+        elif not self.cost.per_size and self.measure is None and any(each.name in TEXTS for each in self.parameters):
+            object.__setattr__(self, "walk", texts)
 
 
 @dataclass(frozen=True, slots=True)

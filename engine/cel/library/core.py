@@ -269,6 +269,7 @@ _BOOL_TEXTS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
+_LONGEST_BOOL: Final = max(map(len, _BOOL_TEXTS))
 _LONGEST_NUMBER: Final = 1_000
 
 
@@ -333,7 +334,7 @@ def _bytes_of_string(text: str) -> bytes:
 
 
 def _bool_of_string(text: str) -> bool:
-    value = _BOOL_TEXTS.get(text)
+    value = _BOOL_TEXTS.get(text) if len(text) <= _LONGEST_BOOL else None
     if value is None:
         raise _conversion_error(text, "bool")
     return value
@@ -341,6 +342,11 @@ def _bool_of_string(text: str) -> bool:
 
 def _same(value: object) -> object:
     return value
+
+
+def _steps_of_duration(text: str) -> int:
+    """Return the steps of reading a duration: each part of it, of two characters or more, takes one."""
+    return len(text) // 2
 
 
 _WHOLE_TEXT: Final = Cost(0, ((0, _PER_CHARACTER),))
@@ -352,7 +358,7 @@ CONVERSIONS: Final = (
             Overload("int64_to_int64", (INT,), INT, _same),
             Overload("uint64_to_int64", (UINT,), INT, lambda a: checked_int(int(a))),
             Overload("double_to_int64", (DOUBLE,), INT, _int_of_double),
-            Overload("string_to_int64", (STRING,), INT, _int_of_string),
+            Overload("string_to_int64", (STRING,), INT, _int_of_string, walk=nothing),
             Overload("timestamp_to_int64", (TIMESTAMP,), INT, lambda a: a.ns // _SECOND),
             Overload("duration_to_int64", (DURATION,), INT, lambda a: a.ns),
         ),
@@ -365,7 +371,7 @@ CONVERSIONS: Final = (
             Overload("uint64_to_uint64", (UINT,), UINT, _same),
             Overload("int64_to_uint64", (INT,), UINT, checked_uint),
             Overload("double_to_uint64", (DOUBLE,), UINT, _uint_of_double),
-            Overload("string_to_uint64", (STRING,), UINT, _uint_of_string),
+            Overload("string_to_uint64", (STRING,), UINT, _uint_of_string, walk=nothing),
         ),
         "An unsigned int of a number or a string.", "uint(3) == 3u",
     ),
@@ -375,14 +381,14 @@ CONVERSIONS: Final = (
             Overload("double_to_double", (DOUBLE,), DOUBLE, _same),
             Overload("int64_to_double", (INT,), DOUBLE, float),
             Overload("uint64_to_double", (UINT,), DOUBLE, float),
-            Overload("string_to_double", (STRING,), DOUBLE, double_of_string),
+            Overload("string_to_double", (STRING,), DOUBLE, double_of_string, walk=nothing),
         ),
         "A double of a number or a string.", "double('1.5') == 1.5",
     ),
     Function(
         "string",
         (
-            Overload("string_to_string", (STRING,), STRING, _same),
+            Overload("string_to_string", (STRING,), STRING, _same, walk=nothing),
             Overload("bool_to_string", (BOOL,), STRING, lambda a: "true" if a else "false"),
             Overload("int64_to_string", (INT,), STRING, str),
             Overload("uint64_to_string", (UINT,), STRING, lambda a: str(int(a))),
@@ -396,7 +402,7 @@ CONVERSIONS: Final = (
     Function(
         "bytes",
         (
-            Overload("bytes_to_bytes", (BYTES,), BYTES, _same),
+            Overload("bytes_to_bytes", (BYTES,), BYTES, _same, walk=nothing),
             Overload("string_to_bytes", (STRING,), BYTES, _bytes_of_string, cost=_WHOLE_TEXT),
         ),
         "A string as UTF-8.", r"bytes('a') == b'a'",
@@ -405,7 +411,7 @@ CONVERSIONS: Final = (
         "bool",
         (
             Overload("bool_to_bool", (BOOL,), BOOL, _same),
-            Overload("string_to_bool", (STRING,), BOOL, _bool_of_string),
+            Overload("string_to_bool", (STRING,), BOOL, _bool_of_string, walk=nothing),
         ),
         "A bool of a string (`true`, `T`, `1`, ...).", "bool('true')",
     ),
@@ -423,10 +429,9 @@ CONVERSIONS: Final = (
         "duration",
         (
             Overload("duration_to_duration", (DURATION,), DURATION, _same),
-            Overload("string_to_duration", (STRING,), DURATION, Duration.parse),
-            Overload("int64_to_duration", (INT,), DURATION, Duration.of, dynamic=True),
+            Overload("string_to_duration", (STRING,), DURATION, Duration.parse, walk=_steps_of_duration),
         ),
-        "The span of a string such as `1h30m`; of a number of unknown type, so many nanoseconds.",
+        "The span of a string such as `1h30m`.",
         "duration('1h30m') == duration('90m')",
     ),
     Function(

@@ -8,9 +8,15 @@ from typing import Final
 
 from ..check.environment import Function, Overload
 from ..values.types import DURATION, INT, STRING, TIMESTAMP
-from ..values.values import Duration, Timestamp
+from ..values.values import Duration, Timestamp, is_fixed_zone
 
 _MILLISECOND: Final = 1_000_000
+_STEPS_PER_NAME: Final = 50
+
+
+def _steps_in_zone(_: Timestamp, zone: str) -> int:
+    """Return the steps of finding a zone: of one by name they are those of reading a file, as most strings are none."""
+    return 0 if is_fixed_zone(zone) else _STEPS_PER_NAME
 
 
 def _of_timestamp(name: str, id_: str, part: Callable[[datetime], int], doc: str, example: str) -> Function:
@@ -23,7 +29,7 @@ def _of_timestamp(name: str, id_: str, part: Callable[[datetime], int], doc: str
 
     overloads = (
         Overload(f"timestamp_to_{id_}", (TIMESTAMP,), INT, utc, member=True),
-        Overload(f"timestamp_to_{id_}_with_tz", (TIMESTAMP, STRING), INT, zoned, member=True),
+        Overload(f"timestamp_to_{id_}_with_tz", (TIMESTAMP, STRING), INT, zoned, member=True, walk=_steps_in_zone),
     )
     return Function(name, overloads, doc, example)
 

@@ -5,7 +5,8 @@ many others: `[x, x]` thirty levels deep is made in thirty steps and takes a bil
 Therefore every overload has a function for the *steps* of a call (`Overload.walk`), evaluators count them before the
 call, and an evaluation may take as many steps as its limit of cost.
 
-A step is a scalar, a list, a map, an entry, or ten characters of a string.
+A step is a scalar, a list, a map, an entry, or ten characters of a string. A value of a library that is larger than a
+scalar has the property `traversal_size`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def deep_size(value: object) -> int:
         return 1 + len(value) // _PER_STEP  # type: ignore[arg-type]
     if kind is list or kind is dict or kind is Optional or isinstance(value, Mapping):
         return _measured(value, {})
-    return 1
+    return getattr(value, "traversal_size", 1)
 
 
 def _measured(value: object, known: dict[int, int]) -> int:
@@ -51,8 +52,11 @@ def _measured(value: object, known: dict[int, int]) -> int:
             for each in value:
                 total += _part(each, known)
     elif type(value) is dict:
-        for key, each in value.items():
-            total += _part(key, known) + _part(each, known)
+        if _SMALL.issuperset(map(type, value.values())):
+            total += len(value) + sum(_part(key, known) for key in value)
+        else:
+            for key, each in value.items():
+                total += _part(key, known) + _part(each, known)
     elif type(value) is Optional:
         total += _part(value.value, known)
     else:
@@ -69,7 +73,7 @@ def _part(value: object, known: dict[int, int]) -> int:
         return 1 + len(value) // _PER_STEP  # type: ignore[arg-type]
     if kind is list or kind is dict or kind is Optional or isinstance(value, Mapping):
         return _measured(value, known)
-    return 1
+    return getattr(value, "traversal_size", 1)
 
 
 def _read(mapping: Mapping[object, object], known: dict[int, int]) -> int:
@@ -92,6 +96,15 @@ def nothing(*_: object) -> int:
     return 0
 
 
+def texts(*arguments: object) -> int:
+    """Return the steps through the strings and bytes among some arguments."""
+    steps = 0
+    for each in arguments:
+        if each.__class__ is str or each.__class__ is bytes:
+            steps += len(each) // _PER_STEP
+    return steps
+
+
 def everything(*arguments: object) -> int:
     """Return the steps through all arguments."""
     return sum(map(deep_size, arguments))
@@ -106,7 +119,7 @@ def comparison(left: object, right: object) -> int:
         if kind is other and len(left) != len(right):  # type: ignore[arg-type]
             return 1
     elif kind is not Optional and not isinstance(left, Mapping):
-        return 0
+        return min(getattr(left, "traversal_size", 0), deep_size(right)) if kind is other else 0
     if not isinstance(right, list | Mapping | Optional):
         return 0
     return min(deep_size(left), deep_size(right))
@@ -137,7 +150,7 @@ def pairs(items: list[object]) -> int:
 def product(left: list[object], right: list[object]) -> int:
     """Return the steps of comparing each element of a list with each of another."""
     one, other = len(left), len(right)
-    return one * other + min(one * _within(right), other * _within(left))
+    return one + other + one * other + min(one * _within(right), other * _within(left))
 
 
 def ordering(items: list[object]) -> int:

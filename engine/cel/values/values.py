@@ -127,7 +127,7 @@ class Timestamp:
     @staticmethod
     def parse(text: str) -> Timestamp:
         """Return the instant of an RFC 3339 string (any number of fraction digits, cut after nine)."""
-        return _parse_timestamp(text)
+        return _known_timestamp(text) if len(text) <= _LONGEST_CACHED else _parse_timestamp(text)
 
     def __str__(self) -> str:
         seconds, ns = divmod(self.ns + self.offset_s * _SECOND, _SECOND)
@@ -182,7 +182,7 @@ class Duration:
     @staticmethod
     def parse(text: str) -> Duration:
         """Return the span of a Go duration string (`1h30m`, `-1.5s`, `0`)."""
-        return _parse_duration(text)
+        return _known_duration(text) if len(text) <= _LONGEST_CACHED else _parse_duration(text)
 
     def in_seconds(self) -> str:
         """Return the span as cel-go prints it: a double of seconds, whose last digits are rounded in long spans."""
@@ -340,7 +340,8 @@ _OF_THE_LANGUAGE: Final = frozenset({Uint, Timestamp, Duration, Optional})
 def equal_or_raise(left: object, right: object) -> bool:
     """Return the result of `==`: `equal`, but a library's value (a quantity, an address) has no `==` with other kinds.
 
-    As in Kubernetes only if it is the left operand itself, no part of one, and the right one is not null.
+    As in Kubernetes only if it is the left operand itself, and the right one is not null, or if the left operand is an
+    optional that holds it, and the right one holds anything; not if it is a part of a list or map.
     """
     if left.__class__ is not right.__class__ and right is not None and is_opaque(left):
         raise no_overload()
@@ -397,11 +398,21 @@ def equal(left: object, right: object) -> bool:
     return kind is other and bool(left == right)
 
 
+_PLAINLY_EQUAL: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, bytes})
+"""Kinds of which two values are equal where Python says so."""
+
+
 def equal_lists(left: list[object], right: list[object]) -> bool:
     """Return whether two lists are of one length and pairwise equal."""
     if len(left) != len(right):
         return False
-    return all(_may_be_equal(a, b) for a, b in zip(left, right, strict=True))
+    for a, b in zip(left, right, strict=True):
+        if a.__class__ in _PLAINLY_EQUAL and a.__class__ is b.__class__:
+            if a != b:
+                return False
+        elif not _may_be_equal(a, b):
+            return False
+    return True
 
 
 def equal_maps(left: Mapping[object, object], right: Mapping[object, object]) -> bool:
@@ -410,7 +421,10 @@ def equal_maps(left: Mapping[object, object], right: Mapping[object, object]) ->
         return False
     for key, value in left.items():
         other = right.get(key, _MISSING)
-        if other is _MISSING or not _may_be_equal(value, other):
+        if value.__class__ in _PLAINLY_EQUAL and value.__class__ is other.__class__:
+            if value != other:
+                return False
+        elif other is _MISSING or not _may_be_equal(value, other):
             return False
     return True
 
@@ -536,7 +550,7 @@ _TIMESTAMP: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
     r"(?:(Z)|([+-])([0-9]{2}):([0-9]{2}))",
 )
-_DURATION_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+_DURATION_PART: Final = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
 _UNITS: Final = {
     "ns": 1, "us": 1_000, "\u00b5s": 1_000, "\u03bcs": 1_000, "ms": 1_000_000, "s": _SECOND, "m": 60 * _SECOND,
     "h": 3600 * _SECOND,
@@ -544,7 +558,6 @@ _UNITS: Final = {
 _FIXED_OFFSET: Final = re.compile(r"([+-]?[0-9]{1,6}):([+-]?[0-9]{1,6})")
 
 
-@lru_cache(maxsize=4096)
 def _parse_timestamp(text: str) -> Timestamp:
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
@@ -567,7 +580,6 @@ def _parse_timestamp(text: str) -> Timestamp:
     return Timestamp.of(seconds * _SECOND + ns, offset_s)
 
 
-@lru_cache(maxsize=4096)
 def _parse_duration(text: str) -> Duration:
     rest = text[1:] if text[:1] in {"-", "+"} else text
     if rest == "0":
@@ -586,6 +598,12 @@ def _parse_duration(text: str) -> Duration:
     return Duration.of(-total if text[:1] == "-" else total)
 
 
+_LONGEST_CACHED: Final = 64
+"""Characters of the longest string whose timestamp or duration is cached: strings of any length may be one."""
+_known_timestamp: Final = lru_cache(maxsize=4096)(_parse_timestamp)
+_known_duration: Final = lru_cache(maxsize=4096)(_parse_duration)
+
+
 def _fixed_offset(zone: str) -> int | None:
     """Return the seconds east of UTC of a numeric zone, None for a name."""
     # Go's "Local" depends on the host; here it is UTC, as on control planes.
@@ -598,9 +616,21 @@ def _fixed_offset(zone: str) -> int | None:
     return hours * 3600 + minutes * 60 * (-1 if zone.startswith("-") else 1)
 
 
-@lru_cache(maxsize=1024)
+def is_fixed_zone(zone: str) -> bool:
+    """Return whether a zone is UTC or a numeric offset, and no name."""
+    return _fixed_offset(zone) is not None
+
+
 def _zone(name: str) -> ZoneInfo:
-    if len(name) <= 64:
-        with suppress(ValueError, OSError, KeyError):
-            return ZoneInfo(name)
-    raise EvaluationError(f"unknown time zone {name[:64]}")
+    found = _known_zone(name) if len(name) <= 64 else None
+    if found is None:
+        raise EvaluationError(f"unknown time zone {name[:64]}")
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _known_zone(name: str) -> ZoneInfo | None:
+    """Return the zone of a name, None for any other string; both are cached, as files are read for either."""
+    with suppress(ValueError, OSError, KeyError):
+        return ZoneInfo(name)
+    return None

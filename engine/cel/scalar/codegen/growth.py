@@ -11,7 +11,7 @@ from ...check.checked_ast import CallReference, DefinitionReference, LocalRefere
 from ...check.environment import PLAIN, Overload, Scope
 from ...syntax import ast
 from ...syntax.ast import Expr, Macro
-from ...values.traversal import nothing
+from ...values.traversal import nothing, texts
 from ...values.types import BYTES, STRING, Type
 from . import python_nodes as py
 from . import python_tree as tree
@@ -19,13 +19,15 @@ from .runtime import LOOP_LIMIT
 from .writer import FunctionWriter
 
 _SHALLOW: Final = (None, nothing)
+_BY_LENGTH: Final = (None, nothing, texts)
+"""The steps of calls whose time is at most in proportion to the length of their strings."""
 _CONTAINERS: Final = frozenset({"dyn", "list", "map", "optional_type", "*error*", "any"})
 _GROWING: Final = frozenset({STRING.name, BYTES.name, "list"})
 
 
 def _counts_texts(overload: Overload) -> bool:
     """Return whether the time of a call is not bounded by its strings' length: a short pattern may have many states."""
-    return overload.walk is not None and all(each.name in PLAIN for each in overload.parameters)
+    return overload.walk not in _BY_LENGTH and all(each.name in PLAIN for each in overload.parameters)
 
 
 def _is_superlinear(overload: Overload) -> bool:
@@ -42,7 +44,7 @@ def metered_call(
     """
     holds = any(each.walk not in _SHALLOW for each in overloads) and any(
         _is_container(writer, writer.type_of(each)) for each in nodes)
-    sized = any(each.cost.per_size for each in overloads)
+    sized = any(each.cost.per_size or each.walk is texts for each in overloads)
     grows = any(each.result.name in _GROWING for each in overloads) and any(_is_made(writer, each) for each in nodes)
     walks = any(map(_counts_texts, overloads)) and any(_varies(writer, each) for each in nodes[1:])
     if not (

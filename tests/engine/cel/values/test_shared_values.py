@@ -10,20 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordpolicy.engine.cel.check.call_cost import call_cost
 from koordpolicy.engine.cel.check.checker import check
-from koordpolicy.engine.cel.check.environment import Environment, Function, Overload, Scope, Variable
+from koordpolicy.engine.cel.check.environment import TEXTS, Cost, Environment, Function, Overload, Scope, Variable
 from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, MATH, table
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
-from koordpolicy.engine.cel.values.traversal import MOST, comparison, deep_size, everything, levels, nothing
-from koordpolicy.engine.cel.values.types import BOOL, DYN, INT, STRING, Type
-from koordpolicy.engine.cel.values.values import NONE, EvaluationError, Optional, equal, text_of
+from koordpolicy.engine.cel.values.traversal import MOST, comparison, deep_size, everything, levels, nothing, texts
+from koordpolicy.engine.cel.values.types import BOOL, BYTES, DYN, INT, STRING, TIMESTAMP, Type, list_of
+from koordpolicy.engine.cel.values.values import NONE, EvaluationError, Optional, Timestamp, equal, text_of
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.framework.slots import Slot, environment
 from koordpolicy.engine.kubernetes.library import FUNCTIONS, KOORDINATOR
+from koordpolicy.engine.kubernetes.library.format import FORMATS
+from koordpolicy.engine.kubernetes.library.network import cidr
 from koordpolicy.engine.source import Source
 
 EVERY = table(FUNCTIONS.values(), BINDINGS, MATH, ENCODERS, KOORDINATOR)
@@ -304,6 +307,18 @@ HANDED_ON = {
     "optional_ofNonZeroValue", "optional_hasValue", "optional_value", "optional_orValue_value", "optional_or_optional",
 }  # fmt: skip
 """Overloads that look at no more than kind, size or one element of an argument: all others count their steps."""
+SHORT = {
+    "string_to_int64", "string_to_uint64", "string_to_double", "string_to_string", "string_to_bool", "bytes_to_bytes",
+    "string_char_at_int",
+}  # fmt: skip
+"""Overloads of strings that read no more of them than a number has digits."""
+OF_STATES = {
+    "matches", "matches_string", "string_find_string", "string_find_all_string", "string_find_all_string_int",
+}
+"""Overloads that count the length of a string times the states of a pattern."""
+OF_A_ZONE = {each for each in (overload.id for function in EVERY.values() for overload in function.overloads)
+             if each.endswith("_with_tz")}
+"""Overloads that read the file of a time zone, whose name has 64 characters at most."""
 
 
 def overloads() -> Iterator[tuple[Function, Overload]]:
@@ -324,12 +339,70 @@ def test_every_function_of_lists_and_maps_says_how_many_steps_it_takes() -> None
     free = {each.id for _, each in overloads() if each.walk is nothing}
     sizes = {each for each in free if "size_" in each}
     extremes = {each for each in free if each.startswith(("math_max_mixed_", "math_min_mixed_"))}
-    assert free - sizes - extremes == HANDED_ON
+    assert free - sizes - extremes == HANDED_ON | SHORT
 
 
 def test_a_function_that_says_nothing_is_taken_to_look_through_all() -> None:
     assert Overload("f", (DYN,), BOOL, bool).walk is everything
-    assert Overload("f", (INT, STRING), BOOL, bool).walk is None
+    assert Overload("f", (INT, STRING), BOOL, bool).walk is texts
+    assert Overload("f", (BYTES,), BOOL, bool).walk is texts
+    assert Overload("f", (INT,), BOOL, bool).walk is None
+    assert Overload("f", (STRING,), BOOL, bool, cost=Cost(0, ((0, 0.1),))).walk is None
+
+
+def charged(overload: Overload, size: int) -> int:
+    """Return the units or steps of a call whose strings have a length, and whose other arguments are small."""
+    small = {
+        "int": 1, "bool": True, "double": 1.0, TIMESTAMP.name: Timestamp(0),
+        "kubernetes.NamedFormat": FORMATS["uri"], "net.CIDR": cidr("10.0.0.0/8"),
+    }
+    longest = {"string": "a" * size, "bytes": b"a" * size, "list": ["a" * size]}
+    arguments = tuple({**small, **longest}.get(each.name, {}) for each in overload.parameters)
+    steps = 0 if overload.walk is None else overload.walk(*arguments)
+    return max(call_cost(overload, arguments), steps)
+
+
+def test_every_function_of_strings_counts_their_length() -> None:
+    texts_of = {overload.id: overload for _, overload in overloads() if any(
+        each.name in TEXTS or each == list_of(STRING) for each in overload.parameters)}
+    sizes = {each for each in texts_of if "size_" in each}
+    excepted = SHORT | OF_STATES | OF_A_ZONE | HANDED_ON | sizes | {"owned_by"}  # which compares with short strings
+    linear = {id_: charged(overload, 100_000) for id_, overload in texts_of.items() if id_ not in excepted}
+    assert {id_: units for id_, units in linear.items() if units < 100_000 // 10} == {}
+    assert {charged(texts_of[id_], 100_000) for id_ in OF_A_ZONE} == {50}
+    assert {texts_of[id_].walk("a" * 100_000, "a{50}") >= 100_000 // 10 for id_ in OF_STATES} == {True}
+
+
+@pytest.mark.parametrize("text", [
+    "isURL(variables.u)", "duration(variables.u) != duration('1s')", "timestamp(variables.u) != timestamp(0)",
+    "variables.url.getQuery() != {}", "variables.url.getEscapedPath() != ''", "variables.url != variables.other",
+    "format.named(variables.u).hasValue()", "sets.contains(variables.many, [])", "sets.equivalent([], variables.many)",
+])
+@pytest.mark.parametrize("loop", ["{}", "lists.range(200).all(x, {} || true)"])
+def test_the_length_of_a_string_counts_where_kubernetes_takes_it_for_one(text: str, loop: str) -> None:
+    given = {
+        "u": "'1s' + lists.range(3000).map(i, 'aaaaaaaaaa').join()", "many": "lists.range(9000)",
+        "url": "url('http://h/?' + lists.range(3000).map(i, 'a=bbbbbbb&').join())",
+        "other": "url('http://h/?' + lists.range(3000).map(i, 'a=bbbbbbb&').join() + 'c')",
+    }
+    place = replace(PLACE, limits=ExpressionLimits(cost=450_000))
+    for name, each in given.items():
+        source = Source("a.yaml", each)
+        place = place.with_definition(name, check(source, parse(source), place))
+    program = compile_program(loop.format(text), place)
+    outcomes = []
+    for run in (program.evaluate, program.metered):
+        try:
+            run(GIVEN)
+            outcomes.append("")
+        except EvaluationError as error:
+            outcomes.append(error.reason)
+    assert outcomes == [program_reason(loop)] * 2
+
+
+def program_reason(loop: str) -> str:
+    """Return the reason of an error: once is within the limit, often is not."""
+    return "" if loop == "{}" else "CostLimit"
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
