@@ -191,6 +191,9 @@ def unlike(left: Measure, right: Measure, *, joined: bool) -> UnitFault | None:
     """
     if left.factor is None or right.factor is None:
         return None
+    left, right = replace(left, factor=abs(left.factor)), replace(right, factor=abs(right.factor))
+    assert left.factor is not None
+    assert right.factor is not None
     if left.is_share and right.is_share:
         if left.factor != right.factor and left.factor in _SHARES and right.factor in _SHARES:
             both = sorted((left, right), key=lambda each: each.factor or ONE)
@@ -260,7 +263,14 @@ _LIKELY_PERCENTS: Final = range(50, 100)
 """Numbers of milli-cores that are probably meant as percentages where what a node uses is compared with them."""
 _MOST_CPU: Final = 2 * 10**6
 """The maximum of one node: 2,000 cores."""
+_MOST_BYTES: Final = 10**15
+"""The maximum of one node: a petabyte."""
+_UNLIMITED: Final = 2**60
+"""Numbers of bytes that stand for no limit."""
 _MOST_DEVICES: Final = 100
+_MOST_PODS: Final = 10_000
+_BYTES_PER_MILLI_CORE: Final = 1_000
+"""The minimum of a ratio of memory to cpu: a megabyte per core."""
 _GUARDS: Final = frozenset((">=", "<", "==", "!=", "clamp"))
 """With these comparisons, 1 may mean `any` or guard a divisor against 0."""
 _ORDERS: Final = frozenset(("<", "<=", ">", ">="))
@@ -318,9 +328,20 @@ def _absurd_share(measure: Measure, factor: Fraction, value: Fraction) -> UnitFa
     return None
 
 
+_CPU_BY_MEMORY: Final = ({"cpu": 1, "bytes": -1}, {"cpu": -1, "bytes": 1})
+_RATIO_HELP: Final = "divide by an amount of the same resource; memory by cpu is in bytes per milli-core"
+
+
 def _absurd_ratio(measure: Measure, value: Fraction) -> UnitFault | None:
-    """Return the fault of a hundred times an amount, divided by an amount of another kind."""
+    """Return the fault of an amount, or a hundred times one, divided by an amount of another kind."""
     powers = dict(measure.dimensions)
+    if powers in _CPU_BY_MEMORY and measure.factor is not None and measure.factor != PERCENT:
+        ratio = value / measure.factor
+        if powers["cpu"] > 0 and ratio * _BYTES_PER_MILLI_CORE > 1:
+            return UnitFault(f"{_number(ratio)} milli-cores per byte is more than any node or pod has", _RATIO_HELP)
+        if powers["cpu"] < 0 and ratio < _BYTES_PER_MILLI_CORE:
+            return UnitFault(f"{_number(ratio)} bytes per milli-core is next to nothing", _RATIO_HELP)
+        return None
     if measure.factor != PERCENT or value > 1000 or sorted(powers.values()) != [-1, 1]:
         return None
     if not _COUNTED.isdisjoint(powers):
@@ -365,13 +386,15 @@ def _absurd_bytes(measure: Measure, value: Fraction) -> UnitFault | None:
             return UnitFault(
                 f"{_number(value)} {measure.unit} is next to nothing", f"the number is in {measure.unit}",
             )
-        if size < 1 << 60:
+        if size < _MOST_BYTES or measure.origin is Origin.CLUSTER:
             return None
         return UnitFault(
             f"{_number(value)} {measure.unit} is more than any node has", f"the number is in {measure.unit}",
         )
     if size >= _LEAST_BYTES[measure.origin]:
-        return None
+        if size < _MOST_BYTES or size >= _UNLIMITED or measure.origin is Origin.CLUSTER:
+            return None
+        return UnitFault(f"{_number(size)} bytes is {shown(float(size), 'bytes')}", "memory is in bytes")
     readable = f"{_number(size)} byte{'' if size == 1 else 's'}"
     text = shown(float(size), "bytes")
     if text != f"{_number(size)} bytes" and size >= 1024:
@@ -422,7 +445,7 @@ def _absurd_gpu(measure: Measure, value: Fraction) -> UnitFault | None:
         meant = value * 1000
         return UnitFault(f"{_number(value)} thousandths of a device is {_number(value / 1000)} devices",
                      f"did you mean {_number(meant)}?", str(meant) if value.denominator == 1 else "")
-    if measure.factor == Fraction(1, 1000) and value >= _MOST_DEVICES:
+    if measure.factor == Fraction(1, 1000) and value >= _MOST_DEVICES and measure.origin is not Origin.CLUSTER:
         return UnitFault(f"{_number(value)} devices are more than any node has",
                      f"did you mean {_number(value / 1000)}?" if value % 1000 == 0 else "",
                      str(value / 1000) if value % 1000 == 0 else "")
@@ -433,6 +456,8 @@ def _absurd_pods(measure: Measure, value: Fraction) -> UnitFault | None:
     if measure.factor == 1 and value < 1:
         return UnitFault(f"a number of pods is compared with {_number(value)}",
                      "compare with a share: `percent(nodeInfo.pods, allocatable.pods)`")
+    if measure.factor == 1 and value >= _MOST_PODS and measure.origin is not Origin.CLUSTER:
+        return UnitFault(f"{_number(value)} pods are more than any node runs", "")
     return None
 
 

@@ -34,7 +34,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     Select,
     children,
 )
-from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, INT, STRING, TIMESTAMP
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT
 from koordpolicy.engine.compile import AggregateProgram, CgroupProgram, Compiled, CompiledQoS, EvictProgram
 from koordpolicy.engine.compile.room import entries
 from koordpolicy.engine.documents import AggregateFunction, Normalize, ScoreItem
@@ -70,10 +70,12 @@ _CAPACITIES: Final = frozenset(("gpuTotal", "gpuDevices", "total"))
 _OF_ONE_DEVICE: Final = frozenset(("free", "gpuShare"))
 _QUANTITIES: Final = frozenset(("requests", "limits", "allocatable", "capacity"))
 _SAME: Final = frozenset((
-    "double", "int", "math.ceil", "math.floor", "math.round", "math.trunc", "math.abs", "-_", "sort", "reverse",
-    "slice", "distinct", "first", "last", "value", "optional.of", "flatten", "min", "max", "dyn",
+    "double", "int", "uint", "string", "math.ceil", "math.floor", "math.round", "math.trunc", "math.abs", "sort",
+    "reverse", "slice", "distinct", "first", "last", "value", "optional.of", "flatten", "min", "max", "dyn",
 ))
 """Functions whose result has the measure of their first argument."""
+_NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
+_SETS: Final = frozenset(("sets.contains", "sets.equivalent", "sets.intersects"))
 _SPANS: Final = {
     "getMilliseconds": "milliseconds", "getSeconds": "seconds", "getMinutes": "minutes", "getHours": "hours",
 }
@@ -86,6 +88,12 @@ _JOINS: Final = frozenset(("max", "min", "sum", "math.greatest", "math.least"))
 """Functions that combine the elements of a list to one number."""
 _TESTS: Final = frozenset((Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE))
 _RANGES: Final = frozenset((Macro.FILTER, Macro.SORT_BY))
+
+
+def _is_device(resource: str) -> bool:
+    """Return whether an extended resource counts GPUs; Koordinator counts hundredths of them."""
+    vendor, _, name = resource.rpartition("/")
+    return bool(vendor) and name == "gpu" and vendor != "koordinator.sh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +170,8 @@ class _Walk:
     def _field(self, holder: Expr, name: str) -> Measure | None:
         declared = self.checked.environment.types.get(self.checked.types[holder.id].name)
         unit = unit_of_field(declared, name) if declared is not None else ""
+        if not unit and declared is not None and declared.index is not None and _is_device(name):
+            unit = "devices"
         return amount(unit, self._origin(holder, name)) if unit else None
 
     def _origin(self, holder: Expr, name: str) -> Origin:
@@ -221,7 +231,13 @@ class _Walk:
             self._compare(node, arguments, found, COMPARISONS[function])
             return None
         if function in ("_+_", "_-_"):
-            return self._sum(node, arguments, found) if len(arguments) == 2 else None
+            return self._sum(node, arguments, found) if len(arguments) == 2 \
+                and self.checked.types[node.id] != STRING else None
+        if function == "-_":
+            return scaled(found[0], -ONE) if found[0] is not None else None
+        if function == "_%_" and len(arguments) == 2:
+            self._remainder(node, arguments, found)
+            return None
         if function in ("_*_", "_/_"):
             return self._product(arguments, found, divided=function == "_/_")
         if function == "_?_:_":
@@ -245,9 +261,8 @@ class _Walk:
                 left, right = replace(left, factor=ONE), replace(right, factor=ONE)
             self._mixed(node, left, right, "compared")
             return None
-        if function == "@in" and found[0] is not None and isinstance(arguments[1], ListLiteral):
-            for each in arguments[1].elements:
-                self._hold(found[0], arguments[0], each, "==")
+        if function == "@in" or function in _SETS:
+            self._among(node, arguments, found)
             return None
         if function in _SAME:
             return self._same(function, arguments, found)
@@ -261,7 +276,25 @@ class _Walk:
             return amount(_SPANS[function], Origin.MEASURED)
         return None
 
+    def _among(self, node: Call, arguments: tuple[Expr, ...], found: list[Measure | None]) -> None:
+        """Compare a number, or the elements of a list, with the elements of another list."""
+        left, right = found
+        if left is not None and right is not None:
+            self._mixed(node, left, right, "compared")
+        for measure, holder, other in ((left, *arguments), (right, *reversed(arguments))):
+            if measure is not None:
+                for each in other.elements if isinstance(other, ListLiteral) else (other,):
+                    self._hold(measure, holder, each, "==")
+
+    def _remainder(self, node: Call, arguments: tuple[Expr, ...], found: list[Measure | None]) -> None:
+        """Compare what is divided with the divisor."""
+        left, right = found
+        if left is not None and right is not None:
+            self._mixed(node, left, right, "divided")
+
     def _same(self, function: str, arguments: tuple[Expr, ...], found: list[Measure | None]) -> Measure | None:
+        if function == "string" and self.checked.types[arguments[0].id] not in _NUMBERS:
+            return None  # the digits of a duration are seconds
         if function in ("int", "double") and arguments:
             kind = self.checked.types[arguments[0].id]
             if kind == TIMESTAMP:
@@ -319,6 +352,8 @@ class _Walk:
 
     def _constant(self, node: Expr) -> Fraction | None:
         """Return the constant number of a part, with the params as written."""
+        if isinstance(node, Literal) and node.unsigned:
+            return Fraction(str(node.value))
         constant = self.analysis.constant(node)
         value = constant[0] if constant is not None else None
         if isinstance(value, bool) or not isinstance(value, int | float) or value - value != 0:
@@ -397,10 +432,14 @@ class _Walk:
     def _hold(self, measure: Measure, node: Expr, other: Expr, operator: str) -> None:
         """Compare a measure with a number, or with the interval that contains it."""
         value = self._constant(other)
+        turned = measure.factor is not None and measure.factor < 0
+        if turned:
+            measure, operator = scaled(measure, -ONE), MIRRORED.get(operator, operator)
+            value = None if value is None else -value
         if value is not None:
             fault = absurd(measure, value, operator)
             plain = self._plain(other)
-            if fault is not None and not (plain and isinstance(other, Literal)):
+            if fault is not None and (turned or not (plain and isinstance(other, Literal))):
                 fault = replace(fault, meant="")
             if fault is not None and not plain:
                 fault = replace(fault, message=f"{fault.message} (`{self.analysis.text(other)}` is {float(value):g})")
@@ -410,7 +449,7 @@ class _Walk:
                 self._report(offset[1], absurd(measure, offset[0], "offset"))
             return
         found = self.analysis.range(other) if self.checked.types.get(other.id) in (INT, DOUBLE) else None
-        if found is None or found.low <= 0 or found.high - found.high != 0:
+        if turned or found is None or found.low <= 0 or found.high - found.high != 0:
             return
         faults = [absurd(measure, Fraction(str(end)), operator) for end in (found.low, found.high)]
         if faults[0] is not None and faults[1] is not None:
@@ -427,7 +466,7 @@ class _Walk:
 
     def _mixed(self, node: Expr, left: Measure, right: Measure, how: str) -> bool:
         """Return whether two measures are incompatible, and report it."""
-        fault = unlike(left, right, joined=how != "compared")
+        fault = unlike(left, right, joined=how not in ("compared", "divided"))
         if fault is not None:
             self._report(node, replace(fault, message=f"{fault.message} cannot be {how}"))
         return fault is not None
