@@ -13,7 +13,7 @@ from koordpolicy.engine.framework.points import FailurePolicy
 from koordpolicy.engine.framework.slots import SLOTS, Slot
 
 from .subject import LintSubject, Placed, TextEdit, Violation, span_of
-from .unguarded_reads import UnguardedRead, holder_of, is_field, is_measured, may_be_absent
+from .unguarded_reads import UnguardedRead, called_of, holder_of, is_field, is_measured, may_be_absent
 
 _SLOTS_OF_SCHEDULER: Final = {
     "preEnqueue": Slot.PRE_ENQUEUE, "preFilter": Slot.PRE_FILTER, "filter": Slot.FILTER, "score": Slot.SCORE,
@@ -35,6 +35,8 @@ def absence_of(subject: LintSubject, placed: Placed, access: UnguardedRead) -> V
     text = access.checked.source.text[access.node.start : access.node.end]
     if access.of is not None:
         return _element(subject, placed, access, access.of)
+    if isinstance(access.node, Call) and access.node.target is not None and access.node.function == "value":
+        return _value(subject, placed, access, access.node.target)
     default = _default(subject, access)
     what = "field" if is_field(access) else "key"
     empty = {"list": "[]", "map": "{}"}.get(access.checked.types[access.node.id].name, "...")
@@ -44,6 +46,21 @@ def absence_of(subject: LintSubject, placed: Placed, access: UnguardedRead) -> V
         span_of(access.checked, access.node),
         f"write `{safe}`, or test that it is there",
         fix=functools.partial(_fix, access, default) if default else None,
+    )
+
+
+_LACKS: Final = {"optional.none": "always", "optional.ofNonZeroValue": "where the value is empty or zero"}
+
+
+def _value(subject: LintSubject, placed: Placed, access: UnguardedRead, optional: Expr) -> Violation:
+    """Return the finding of the read of an optional's value."""
+    source, node = access.checked.source.text, access.node
+    is_key = isinstance(optional, Call)
+    where = _LACKS.get(called_of(access.checked, optional), f"where the {'key' if is_key else 'field'} is absent")
+    return Violation(
+        f"`{_line(source[node.start : node.end])}` is an error {where}: {_outcome(subject, placed)}",
+        span_of(access.checked, node),
+        f"write `{_line(source[optional.start : optional.end])}.orValue(...)`, or test `hasValue()`",
     )
 
 

@@ -119,6 +119,8 @@ class _Scope:
         return False
 
 
+EMPTY_OPTIONALS: Final = frozenset(("optional.none", "optional.ofNonZeroValue"))
+"""The functions whose optional holds nothing, or may."""
 _CONDITIONS: Final = frozenset((Call, Select, Comprehension))
 NOTHING: Final = _Scope({})
 _NO_KEYS: Final[frozenset[Key]] = frozenset()
@@ -135,6 +137,8 @@ class _Reader:
     _keys: dict[int, Key] = field(default_factory=dict)
     _facts: dict[tuple[int, bool], frozenset[Key]] = field(default_factory=dict)
     _bound: dict[str, Key] = field(default_factory=dict)
+    _held: dict[str, Expr] = field(default_factory=dict)
+    """The values of the variables of `cel.bind` around a part."""
     _lengths: Lengths | None = None
 
     @property
@@ -301,9 +305,11 @@ class _Reader:
             case Bind(variable=name, init=init, body=body):
                 self.read(init, scope)
                 self._bound[name] = self.key(init)
+                self._held[name] = init
                 self.lengths.bound[name] = init
                 self.read(body, scope, parent)
                 self._bound.pop(name, None)
+                self._held.pop(name, None)
                 self.lengths.bound.pop(name, None)
             case OptionalMap(target=target, variable=name, body=body):
                 self.read(target, scope)
@@ -335,8 +341,75 @@ class _Reader:
                 self.read(each, scope, node)
             if node.function == "_[_]" and self.checked.types[node.args[0].id].name == "map":
                 self._note(node, node.args[0], scope, parent)
+            elif node.function == "value" and (target := self._optional_of(node)) is not None:
+                self._value(node, target, scope, parent)
             elif node.function in ELEMENT_READS:
                 self._element(node, scope, parent)
+
+    def _optional_of(self, node: Call) -> Expr | None:
+        """Return the optional whose value a call of `value` reads, if it may hold none; None if nothing is known."""
+        target = node.target
+        if target is None:
+            return None
+        if called_of(self.checked, target) in EMPTY_OPTIONALS:
+            return target
+        part, absent = target, False
+        while True:
+            if isinstance(part, Select) and not part.test:
+                kind, name = _within(self.checked.types[part.operand.id]), part.field
+                absent |= kind.name == "map" or kind == DYN or may_be_absent(kind, name, maps=True)
+                part = part.operand
+            elif isinstance(part, Call) and part.function in ("_[?_]", "_[_]"):
+                kind = _within(self.checked.types[part.args[0].id])
+                if kind.name not in ("map", "dyn"):
+                    return None
+                absent |= not self._is_entry(part)
+                part = part.args[0]
+            else:
+                return target if absent and part is not target and _is_read(self.checked, part) else None
+
+    def _value(self, node: Call, target: Expr, scope: _Scope, parent: Expr | None) -> None:
+        """Collect the read of an optional's value."""
+        key = self.key(target)
+        if key not in _ALWAYS and key not in scope and not self.absences.is_there(key) and len(self.found) < _MOST_OPEN:
+            holder = self.key(holder_of(target)) if called_of(self.checked, target) not in EMPTY_OPTIONALS else ""
+            self.found.append(UnguardedRead(self.checked, node, key, holder, parent))
+
+    def _is_entry(self, node: Expr) -> bool:
+        """Return whether a map in which a key is read is a literal, or a variable of one, that has the key."""
+        return self._entry(node) is not None
+
+    def _entry(self, node: Expr) -> tuple[_Reader, Expr] | None:
+        """Return the value of a key that is read from a literal, with the reader of its expression."""
+        if isinstance(node, Select) and not node.test:
+            name: object = node.field
+        elif isinstance(node, Call) and node.function in ("_[_]", "_[?_]"):
+            constant = self.analysis.constant(node.args[1])
+            if constant is None:
+                return None
+            name = constant[0]
+        else:
+            return None
+        reader, holder = self._literal(holder_of(node))
+        if not isinstance(holder, MapLiteral):
+            return None
+        for each in holder.entries:
+            key = reader.analysis.constant(each.key)
+            if key is not None and not each.optional and type(key[0]) is type(name) and key[0] == name:
+                return reader, each.value
+        return None
+
+    def _literal(self, node: Expr) -> tuple[_Reader, Expr]:
+        """Return what a variable, or the entry of a literal, stands for, with the reader of its expression."""
+        reference = self.checked.references.get(node.id)
+        if isinstance(reference, DefinitionReference):
+            below = self.absences.reader(reference.name, self.checked)
+            return below._literal(below.checked.root)  # noqa: SLF001 - of the same class
+        if isinstance(reference, LocalReference):
+            held = self._held.get(reference.name)
+            return self._literal(held) if held is not None else (self, node)
+        found = self._entry(node) if reference is None or isinstance(node, Call) else None
+        return (self, node) if found is None else found[0]._literal(found[1])  # noqa: SLF001
 
     def _element(self, node: Call, scope: _Scope, parent: Expr | None) -> None:
         """Collect the read of an element of a list that may have fewer ones."""
@@ -386,7 +459,7 @@ class _Reader:
             self.read(node.transform, _guarded(implied, inner))
 
     def _note(self, node: Expr, holder: Expr, scope: _Scope, parent: Expr | None) -> None:
-        if self.checked.scopes[node.id] is Scope.CONSTANT or not _is_read(self.checked, holder):
+        if self.checked.scopes[node.id] is Scope.CONSTANT or not _is_read(self.checked, holder) or self._is_entry(node):
             return
         key, held = self.key(node), self.key(holder)
         if key in _ALWAYS or key in scope or self.absences.is_there(key):
@@ -418,6 +491,17 @@ def may_be_absent(kind: Type, name: str, *, maps: bool = False) -> bool:
         return False
     is_object = declared is not None and "metadata" in declared.fields
     return name not in _SERVED.get(kind.name, ()) and not (is_object and name in _OF_EVERY_OBJECT)
+
+
+def _within(kind: Type) -> Type:
+    """Return the type of what an optional holds; that of anything else."""
+    return kind.parameters[0] if kind.name == "optional_type" and kind.parameters else kind
+
+
+def called_of(checked: Checked, node: Expr) -> str:
+    """Return the name of the function that a part calls; empty if it is no call of one."""
+    reference = checked.references.get(node.id)
+    return reference.function if isinstance(node, Call) and isinstance(reference, CallReference) else ""
 
 
 def _is_keyed(node: Expr, parent: Expr | None) -> bool:

@@ -30,6 +30,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     ListLiteral,
     Literal,
     Macro,
+    MapLiteral,
     OptionalMap,
     Select,
     children,
@@ -133,6 +134,8 @@ class _Walk:
         match node:
             case ListLiteral():
                 return self._elements(node, known, joined=False)
+            case MapLiteral():
+                return self._entries(node, known)
             case Comprehension():
                 return self._comprehension(node, known)
             case Bind(variable=name, init=init, body=body):
@@ -149,6 +152,17 @@ class _Walk:
         found = [self.measure(each, known) for each in node.elements]
         return self._alike(found, node.elements, joined=joined)
 
+    def _entries(self, node: MapLiteral, known: Mapping[str, Measure], key: object = None) -> Measure | None:
+        """Return the measure of a literal's value under a key, or the common one of all of its values."""
+        found = []
+        for each in node.entries:
+            self.measure(each.key, known)
+            found.append(self.measure(each.value, known))
+        for each, measure in zip(node.entries, found, strict=True):
+            if isinstance(each.key, Literal) and key is not None and each.key.value == key:
+                return measure
+        return self._alike(found, tuple(each.value for each in node.entries), joined=False)
+
     def _with(self, known: Mapping[str, Measure], name: str, measure: Measure | None) -> Mapping[str, Measure]:
         if measure is None and name not in known:
             return known
@@ -164,6 +178,8 @@ class _Walk:
             return self.units.aggregate(node.field)
         if node.operand.__class__ in _CHAINED and (node.test or self.checked.types[node.id] in _UNCOUNTED):
             return None
+        if isinstance(node.operand, MapLiteral):
+            return self._entries(node.operand, known, node.field)
         below = self.measure(node.operand, known)
         return None if node.test else self._field(node.operand, node.field) or below
 
@@ -281,7 +297,8 @@ class _Walk:
         left, right = found
         if left is not None and right is not None:
             self._mixed(node, left, right, "compared")
-        for measure, holder, other in ((left, *arguments), (right, *reversed(arguments))):
+        one, two = arguments
+        for measure, holder, other in ((left, one, two), (right, two, one)):
             if measure is not None:
                 for each in other.elements if isinstance(other, ListLiteral) else (other,):
                     self._hold(measure, holder, each, "==")
@@ -305,6 +322,8 @@ class _Walk:
 
     def _index(self, node: Call, known: Mapping[str, Measure]) -> Measure | None:
         holder, key = node.args
+        if isinstance(holder, MapLiteral) and isinstance(key, Literal):
+            return self._entries(holder, known, key.value)
         below = self.measure(holder, known)
         self.measure(key, known)
         if isinstance(key, Literal) and isinstance(key.value, str):

@@ -16,11 +16,12 @@ def document(expression: str) -> str:
         "  pods: {labelSelector: {matchExpressions: [{key: app, operator: Exists}]}}\n"
         "matchConditions:\n"
         "- {name: c, expression: has(pod.metadata.labels.team)}\n"
-        "params: {label: pool, matched: match, weights: {a: 1, b: 2}}\n"
+        "params: {label: pool, matched: match, weights: {a: 1, b: 2}, key: a}\n"
         "variables:\n"
         "- {name: has, expression: has(node.metadata.labels.pool)}\n"
         "- {name: pool, expression: \"node.metadata.labels['pool']\"}\n"
         "- {name: labels, expression: node.metadata.labels}\n"
+        "- {name: made, expression: \"{'a': {'b': usage.cpu}}\"}\n"
         "aggregates:\n"
         "- {name: nodes, over: nodes, groupBy: nodeInfo.zone, function: count, expression: 'true'}\n"
         "- {name: byZone, over: pods, groupBy: nodeInfo.zone, function: count, expression: 'true'}\n"
@@ -41,6 +42,19 @@ def document(expression: str) -> str:
     "cel.bind(l, node.metadata.labels, l['pool'] == 'a')",
     "nodeInfo.images['x'] > 1000000000",
     "{'a': 1, 'b': 2}[nodeInfo.zone] < nodeInfo.pods",
+    "{'a': usage.cpu}.b < 8000",
+    "{'a': usage.cpu, ?'b': optional.of(1)}['b'] < 8000",
+    "{'a': {'b': usage.cpu}}.a['c'] < 8000",
+    "cel.bind(m, {'a': usage.cpu}, m.b < 8000)",
+    "{1: usage.cpu}[2] < 8000",
+    "{nodeInfo.zone: usage.cpu}['a'] < 8000",
+    "node.metadata.labels[?'a'].value() == 'x'",
+    "node.metadata.?labels[?'a'].value() == 'x'",
+    "node.metadata.?labels['a'].value() == 'x'",
+    "node.spec.?providerID.value() == 'x'",
+    "pod.spec.containers.all(c, c.?resources.?requests[?'cpu'].value() == '1')",
+    "optional.none().value() == 1 && nodeInfo.pods > 1",
+    "optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
     "node.metadata.labels['a'] == 'x' || 'b' in node.metadata.labels",
     "'b' in node.metadata.labels && node.metadata.labels['a'] == 'x'",
     "'a' in node.metadata.labels || node.metadata.labels['a'] == 'x'",
@@ -75,6 +89,19 @@ def test_a_read_that_nothing_guards_is_found(expression: str):
     "has(node.metadata.labels.pool) ? node.metadata.labels.pool != 'batch' : true",
     "'pool' in node.metadata.labels ? node.metadata.labels['pool'] != 'batch' : true",
     "!has(node.metadata.labels.pool) ? true : node.metadata.labels.pool == 'a'",
+    "{'a': usage.cpu}.a < 8000",
+    "{'a': usage.cpu}['a'] < 8000",
+    "{'a': usage.cpu}[?'a'].value() < 8000",
+    "{'a': {'b': usage.cpu}}.a['b'] < 8000",
+    "{1: usage.cpu}[1] < 8000",
+    "cel.bind(m, {'a': usage.cpu}, m.a < 8000)",
+    "variables.made.a['b'] < 8000",
+    "{'a': usage.cpu}[params.key] < 8000",
+    "has(node.metadata.labels.a) && node.metadata.labels[?'a'].value() == 'x'",
+    "node.metadata.labels[?'a'].hasValue() && node.metadata.labels[?'a'].value() == 'x'",
+    "node.metadata.labels[?'match'].value() == 'yes'",
+    "optional.of(nodeInfo.pods).value() == 1",
+    "node.?metadata.value().name == 'a'",
     "node.metadata.labels[?'pool'].orValue('') != 'batch'",
     "node.metadata.?labels[?'pool'].orValue('') != 'batch'",
     "node.metadata.labels[?'pool'].hasValue() && node.metadata.labels['pool'] != 'batch'",
@@ -207,3 +234,24 @@ def test_a_field_that_is_guarded_or_always_there_is_not_found(expression: str):
 def test_a_loop_over_a_constant_list_guards_the_keys_in_it(expression: str, marks: list[str]):
     text = filtering(expression).replace("spec:\n", "spec:\n  params: {wanted: [a, b]}\n", 1)
     assert absent(text) == marks
+
+
+@pytest.mark.parametrize(("expression", "where", "help"), [
+    ("node.metadata.labels[?'a'].value() == 'x'", "where the key is absent",
+     "write `node.metadata.labels[?'a'].orValue(...)`, or test `hasValue()`"),
+    ("node.spec.?providerID.value() == 'x'", "where the field is absent",
+     "write `node.spec.?providerID.orValue(...)`, or test `hasValue()`"),
+    ("optional.none().value() == 1", "always", "write `optional.none().orValue(...)`, or test `hasValue()`"),
+    ("optional.ofNonZeroValue(nodeInfo.pods).value() == 1", "where the value is empty or zero",
+     "write `optional.ofNonZeroValue(nodeInfo.pods).orValue(...)`, or test `hasValue()`"),
+])
+def test_the_value_of_an_optional_that_may_hold_none_is_found(expression: str, where: str, help: str):
+    (found,) = (each for each in findings(filtering(expression)) if each.rule.id == "KP023")
+    text = expression.partition(" ==")[0]
+    assert (marked(found), found.found.message.partition(":")[0], found.found.help) \
+        == (text, f"`{text}` is an error {where}", help)
+
+
+def test_a_key_that_a_literal_has_does_not_hide_its_unit():
+    expressions = ("{'a': usage.cpu}.a < 8", "{'a': usage.cpu}['a'] < 8", "cel.bind(m, {'a': usage.cpu}, m.a < 8)")
+    assert [[each.rule.id for each in findings(filtering(text))] for text in expressions] == [["KP022"]] * 3
