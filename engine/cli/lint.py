@@ -41,6 +41,7 @@ from koordpolicy.engine.lint.edits import apply
 from koordpolicy.engine.lint.findings import LintFinding
 from koordpolicy.engine.lint.reports import FORMATS, LintReport, ReportEntry, of_rules, ordered
 from koordpolicy.engine.lint.slo import is_slo_config
+from koordpolicy.engine.lint.subject import TextEdit
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
 
 from .composition import need_file
@@ -189,8 +190,14 @@ def _looked(
 
 def _entries(problems: Iterable[Problem], findings: Iterable[LintFinding]) -> list[ReportEntry]:
     entries = [ReportEntry(each) for each in problems]
-    entries.extend(ReportEntry(each.problem, each.found.related, each.found.fix is not None) for each in findings)
+    entries.extend(ReportEntry(each.problem, each.found.related, _edit_of(each) is not None) for each in findings)
     return entries
+
+
+def _edit_of(finding: LintFinding) -> TextEdit | None:
+    """Return the edit that mends a finding; None if it has none, or none for the way the file is written."""
+    edit = finding.found.fix() if finding.found.fix is not None else None
+    return edit if edit is not None and edit.source.parent is None else None
 
 
 def _touches(span: Span | None, related: Sequence[Span], changed: frozenset[Path]) -> bool:
@@ -207,8 +214,7 @@ def _of_changed(findings: Sequence[LintFinding], changed: frozenset[Path] | None
 
 def _mend(findings: Sequence[LintFinding]) -> bool:
     """Rewrite the files that can be fixed; return whether there were any."""
-    edits = [edit for each in findings if each.found.fix is not None and (edit := each.found.fix()) is not None]
-    edits = [each for each in edits if Path(each.source.name).is_file()]
+    edits = [edit for each in findings if (edit := _edit_of(each)) is not None and Path(edit.source.name).is_file()]
     written = False
     for name, text in apply(edits).items():
         path = Path(name)

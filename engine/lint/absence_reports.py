@@ -12,6 +12,7 @@ from koordpolicy.engine.documents import AggregateFunction, Over
 from koordpolicy.engine.framework.points import FailurePolicy
 from koordpolicy.engine.framework.slots import SLOTS, Slot
 
+from .edits import rewriting
 from .subject import LintSubject, Placed, TextEdit, Violation, span_of
 from .unguarded_reads import UnguardedRead, called_of, holder_of, is_field, is_measured, may_be_absent
 
@@ -174,13 +175,8 @@ def _optional(checked: Checked, node: Expr) -> str:
 def _fix(access: UnguardedRead, default: str) -> TextEdit | None:
     """Return the edit of a read, with quotes that the YAML scalar around it allows."""
     span = span_of(access.checked, access.node)
-    root = span.root()
-    source = access.checked.source
-    start = source.span(0).root().start
-    quoted = root.source.text[start - 1 : start] if start else ""
+    start = access.checked.source.span(0).root().start
+    quoted = span.root().source.text[start - 1 : start] if start else ""
     if default == "''" and quoted == "'":
         default = '""'
-    old = source.text[access.node.start : access.node.end]
-    if root.source.text[root.start : root.end] != old:
-        return None
-    return TextEdit(root.source, root.start, root.end, _safe(access, default))
+    return rewriting(span, _safe(access, default), quoted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from koordpolicy.engine.documents import YamlNode
 from koordpolicy.engine.source import Source, Span
@@ -64,6 +66,36 @@ def replacement(span: Span, old: str, new: str) -> TextEdit | None:
     root = span.root()
     place = root.source.text.find(old, root.start, max(root.end, root.start + len(old)))
     return TextEdit(root.source, place, place + len(old), new) if place >= 0 else None
+
+
+def rewriting(span: Span, new: str, quote: str) -> TextEdit | None:
+    """Return the edit that writes `new` in place of a part of a scalar that begins with a quote, or with none.
+
+    Characters that the scalar's style escapes are escaped. None if the part is written in a way that is not understood,
+    as one that continues in another line.
+    """
+    root, old = span.root(), span.source.text[span.start : span.end]
+    written = root.source.text[root.start : root.end]
+    if quote not in _ESCAPED:
+        return TextEdit(root.source, root.start, root.end, new) if written == old else None
+    read, write = _ESCAPED[quote]
+    return TextEdit(root.source, root.start, root.end, write(new)) if read(written) == old else None
+
+
+def _of_double_quotes(text: str) -> str | None:
+    """Return what a part of a scalar in double quotes stands for, if its escape sequences are those of JSON."""
+    try:
+        return str(json.loads(f'"{text}"'))
+    except ValueError:
+        return None
+
+
+_ESCAPED: Final[Mapping[str, tuple[Callable[[str], str | None], Callable[[str], str]]]] = {
+    '"': (_of_double_quotes, lambda text: json.dumps(text, ensure_ascii=False)[1:-1]),
+    "'": (lambda text: text.replace("''", "'") if "'" not in text.replace("''", "") else None,
+          lambda text: text.replace("'", "''")),
+}
+"""How scalars in quotes are read and written, in YAML and in JSON."""
 
 
 def apply(edits: Iterable[TextEdit]) -> dict[str, str]:

@@ -41,7 +41,7 @@ class TextEdit:
 class Violation:
     """A violation of a rule: a lower-case fragment, its place, the help, and related places.
 
-    `fix` is called only with `--fix`.
+    `fix` returns None where the file is written in a way that it does not understand.
     """
 
     message: str

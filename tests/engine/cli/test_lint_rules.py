@@ -151,3 +151,22 @@ def test_the_rules_are_listed(run: Run):
 
 def test_without_a_path_the_usage_is_told(run: Run):
     assert run("lint").exit == 2
+
+
+def test_a_fix_is_promised_only_where_it_is_written(run: Run, here: Path):
+    spec = {"filter": [{"name": "it", "expression": 'node.metadata.labels["pool"] == "a"'}]}
+    about = {"name": "a", "annotations": {"policy.koordinator.sh/description": "About."}}
+    document = {
+        "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": about, "spec": spec,
+    }
+    (here / "a.json").write_text(json.dumps(document))
+    folded = HEAD + "spec:\n  filter:\n  - name: it\n    expression: >-\n"
+    write(here / "b.yaml", folded + "      node.metadata\n        .labels['pool'] == 'a'\n")
+    write(here / "c.yaml", folded + "      node.metadata.labels['pool'] == 'a'\n")
+    before = run("lint", ".")
+    assert before.out.splitlines()[-1] == "2 findings can be fixed with --fix"
+    done = run("lint", ".", "--fix")
+    assert done.err == "fixed 2 findings\n"
+    assert done.out.splitlines()[-1] == "0 errors, 1 warning in 3 documents of 3 files"
+    mended = json.loads((here / "a.json").read_text())["spec"]["filter"][0]["expression"]
+    assert mended == """node.metadata.?labels[?"pool"].orValue('') == "a\""""

@@ -66,3 +66,28 @@ FILTER = "  filter:\n  - {name: fits, expression: requests.cpu <= variables.free
 def test_what_is_mended_is_all_that_changes(before: str, after: str):
     assert fixed(before) == after
     assert fixed(after) == after
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (r'"node.metadata.labels[\"pool\"] == \"a\""',
+     r'''"node.metadata.?labels[?\"pool\"].orValue('') == \"a\""'''),
+    (r'"node.metadata.labels[\u0022p\u00e9\u0022] == \"a\""',
+     r'''"node.metadata.?labels[?\"pé\"].orValue('') == \"a\""'''),
+    ("'node.metadata.labels[''pool''] == ''a'''", "'node.metadata.?labels[?''pool''].orValue(\"\") == ''a'''"),
+    ("'node.metadata.labels[\"pool\"] == \"a\"'", "'node.metadata.?labels[?\"pool\"].orValue(\"\") == \"a\"'"),
+    ("\"node.metadata.labels['pool'] == 'a'\"", "\"node.metadata.?labels[?'pool'].orValue('') == 'a'\""),
+    (r'"nodeInfo.zone == \"a\" || node.metadata.labels.pool == \"\\\"\""',
+     r'''"nodeInfo.zone == \"a\" || node.metadata.?labels.?pool.orValue('') == \"\\\"\""'''),
+])
+def test_a_fix_is_written_with_the_escapes_of_its_scalar(before: str, after: str):
+    assert fixed(f"  filter:\n  - {{name: it, expression: {before}}}\n") \
+        == f"  filter:\n  - {{name: it, expression: {after}}}\n"
+
+
+@pytest.mark.parametrize("scalar", [
+    '"node.metadata.labels[\\\n      \\"pool\\"] == \\"a\\""', "'node.metadata\n      .labels[''pool''] == ''a'''",
+    '"node.metadata.labels[\\x22pool\\x22] == \\"a\\""',
+])
+def test_a_scalar_that_is_not_understood_is_left_alone(scalar: str):
+    spec = f"  filter:\n  - {{name: it, expression: {scalar}}}\n"
+    assert fixed(spec) == spec
