@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def gather(
             problems.add(f"params of `{document.name}`: {message}", _place(document, path, origins),
                          help="change it where it is declared, or give the param another value here",
                          code="invalid-value")
-    for path, message in _unreadable(params, type_of(params, schema)):
+    for path, message in (*_unreadable(params, type_of(params, schema)), *_breaches(params, schema)):
         problems.add(f"the param `{'.'.join(path)}` of `{document.name}`: {message}", _place(document, path, origins),
                      code="invalid-value")
     return params, schema
@@ -135,6 +136,55 @@ def _unreadable(params: Mapping[str, Any], declared: Typed) -> Iterator[tuple[tu
             pending.extend(((*path, str(place)), type_.parameters[0], each) for place, each in enumerate(value))
 
 
+def _breaches(params: Mapping[str, Any], schema: ParamsSchema | None) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield path and fault of each value that an extension of Kubernetes refuses, as its API server does.
+
+    apiextensions-apiserver `pkg/apiserver/schema/listtype` and `pkg/apiserver/validation`. Only extensions that have an
+    effect on the types of params are checked.
+    """
+    pending: deque[tuple[tuple[str, ...], Any, object]] = deque()
+    if schema is not None:
+        pending.append(((), {"properties": schema.properties}, params))
+    while pending:
+        path, rule, value = pending.popleft()
+        if not isinstance(rule, Mapping):
+            continue
+        if rule.get("x-kubernetes-int-or-string") is True:
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                yield path, f"`{written(value)}` is neither an integer nor a string"
+            continue
+        if isinstance(value, list):
+            yield from _repetitions(path, value, rule)
+            pending.extend(((*path, str(place)), rule.get("items"), each) for place, each in enumerate(value))
+        elif isinstance(value, Mapping):
+            properties, others = rule.get("properties"), rule.get("additionalProperties")
+            declared = properties if isinstance(properties, Mapping) else {}
+            pending.extend(((*path, name), declared.get(name, others), each) for name, each in value.items())
+
+
+def _repetitions(
+    path: tuple[str, ...], items: list[Any], rule: Mapping[str, Any],
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the elements that a list of the type `set` or `map` has twice, and those without a key of the map."""
+    kind, keys = rule.get("x-kubernetes-list-type"), rule.get("x-kubernetes-list-map-keys")
+    if kind not in ("set", "map") or (kind == "map" and not isinstance(keys, list)):
+        return
+    seen: set[str] = set()
+    for place, each in enumerate(items):
+        below = (*path, str(place))
+        identity = each
+        if kind == "map":
+            lacks = [key for key in keys or () if not isinstance(each, Mapping) or key not in each]
+            if lacks:
+                yield below, f"it has no `{lacks[0]}`, by which the elements of the list are told apart"
+                continue
+            identity = {key: each[key] for key in keys or ()}
+        text = json.dumps(identity, sort_keys=True, default=str)
+        if text in seen:
+            yield below, f"`{written(identity)}` is in the list twice"
+        seen.add(text)
+
+
 _READERS: Final[Mapping[Type, Callable[[str], object]]] = {TIMESTAMP: Timestamp.parse, DURATION: Duration.parse}
 
 
@@ -158,7 +208,7 @@ def override(
         elif not _fits(value, field.type, params.get(key)):
             faults.append(f"the param `{key}` of `{name}` is `{written(value)}`, not of the type {field.type}")
     faults.extend(f"the param `{'.'.join(path)}` of `{name}`: {message}"
-                  for path, message in _unreadable(given, type_of(params, schema)))
+                  for path, message in (*_unreadable(given, type_of(params, schema)), *_breaches(given, schema)))
     merged = {**params, **given}
     if schema is not None and not faults:
         faults.extend(f"params of `{name}`: {message}" for _, message in schema.faults(merged))

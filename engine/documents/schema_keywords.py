@@ -42,6 +42,23 @@ _PARTNERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
     "maxContains": ("contains",),
 })
 """Keywords that have an effect only beside one of others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of an extension that have an effect, in words and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+_VALUES: Final[Mapping[str, _Values]] = MappingProxyType({
+    "x-kubernetes-int-or-string": _Values("`true` or `false`", lambda value: isinstance(value, bool)),
+    "x-kubernetes-list-type": _Values("`atomic`, `set` or `map`", lambda value: value in ("atomic", "set", "map")),
+    "x-kubernetes-list-map-keys": _Values(
+        "a list of names", lambda value: isinstance(value, list) and bool(value)
+        and all(isinstance(each, str) for each in value)),
+})
 _MOST_WORDS: Final = 100
 """The maximal number of different unknown keywords of a schema for which a similar one is looked up."""
 
@@ -73,6 +90,8 @@ def idle_keywords(schema: JsonSchema) -> Iterator[IdleKeyword]:
             below = (*path, keyword)
             if keyword in _DEFINITIONS and isinstance(value, dict):
                 yield from _unused_definitions(below, value, referenced)
+            elif keyword in EXTENSIONS:
+                yield from _extension(below, value, each)
             elif keyword not in KEYWORDS:
                 yield from _unknown(below, value, referenced, hints)
             else:
@@ -166,7 +185,7 @@ class _Hints:
 
 def _unknown(path: Path, value: Any, referenced: set[int], hints: _Hints) -> Iterator[IdleKeyword]:
     keyword = str(path[-1])
-    if keyword in EXTENSIONS or (keyword.startswith("x-") and not keyword.startswith("x-kubernetes-")):
+    if keyword.startswith("x-") and not keyword.startswith("x-kubernetes-"):
         return
     if _is_referenced(value, referenced):
         return
@@ -180,6 +199,26 @@ def _unknown(path: Path, value: Any, referenced: set[int], hints: _Hints) -> Ite
     else:
         help_ = f"did you mean `{similar}`?" if similar else "remove it; names of your own begin with `x-`"
         yield IdleKeyword(path, f"`{keyword}` is not a keyword of JSON Schema", help_, similar)
+
+
+def _extension(path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[IdleKeyword]:
+    """Yield an extension of Kubernetes whose value, neighbours or place leave it without effect."""
+    keyword = str(path[-1])
+    wanted = _VALUES[keyword]
+    lists = keyword != "x-kubernetes-int-or-string"
+    if not wanted.holds(value):
+        yield IdleKeyword(path, f"`{keyword}` has no effect with this value", f"it is {wanted.words}")
+    elif not _has_type(path[:-1]) or (lists and path[-3:-2] != ("properties",)):
+        yield IdleKeyword(path, f"`{keyword}` has no effect here",
+                          "write it where the param is declared, under `properties`")
+    elif lists and schema.get("type", "array") != "array":
+        yield IdleKeyword(path, f"`{keyword}` has no effect on the type {schema['type']}", "it applies to array")
+    elif keyword == "x-kubernetes-list-map-keys" and schema.get("x-kubernetes-list-type") != "map":
+        yield IdleKeyword(path, f"`{keyword}` has no effect without `x-kubernetes-list-type: map`",
+                          "add it, or remove the keys")
+    elif value == "map" and "x-kubernetes-list-map-keys" not in schema:
+        yield IdleKeyword(path, f"`{keyword}: map` has no effect without `x-kubernetes-list-map-keys`",
+                          "add the keys by which elements are told apart, or write `set`")
 
 
 def _listed(names: Iterable[str]) -> str:

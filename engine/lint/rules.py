@@ -324,7 +324,8 @@ _RULES: Final = (
         "KP024", "idle-schema-keyword", Severity.WARNING,
         "JSON Schema ignores keywords that it does not have, so a misspelt one checks nothing. Reported are also"
         " keywords without effect where they stand, those that are not checked (`contentEncoding` and the like, formats"
-        " other than `date-time`, `duration` and `byte`), and definitions that nothing refers to."
+        " other than `date-time`, `duration` and `byte`), extensions of Kubernetes with a value that means nothing, and"
+        " definitions that nothing refers to."
         " [Documents](documents.md#paramsschema) lists the keywords that are checked.",
         _scheduler("params: {pool: batch}\n"
                    "paramsSchema: {properties: {pool: {type: string, maxLenght: 63}}}\n"

@@ -252,7 +252,7 @@ class _Walk:
         if function == "-_":
             return scaled(found[0], -ONE) if found[0] is not None else None
         if function == "_%_" and len(arguments) == 2:
-            self._remainder(node, arguments, found)
+            self._remainder(node, found)
             return None
         if function in ("_*_", "_/_"):
             return self._product(arguments, found, divided=function == "_/_")
@@ -303,7 +303,7 @@ class _Walk:
                 for each in other.elements if isinstance(other, ListLiteral) else (other,):
                     self._hold(measure, holder, each, "==")
 
-    def _remainder(self, node: Call, arguments: tuple[Expr, ...], found: list[Measure | None]) -> None:
+    def _remainder(self, node: Call, found: list[Measure | None]) -> None:
         """Compare what is divided with the divisor."""
         left, right = found
         if left is not None and right is not None:

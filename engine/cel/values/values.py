@@ -595,7 +595,11 @@ def _parse_duration(text: str) -> Duration:
         position = part.end()
     if not rest or position < len(rest):
         raise EvaluationError(f"`{text[:64]}` is not a duration: write it as 1h30m, 1.5s or 250ms (a day is 24h)")
-    return Duration.of(-total if text[:1] == "-" else total)
+    try:
+        return Duration.of(-total if text[:1] == "-" else total)
+    except EvaluationError:
+        raise EvaluationError(
+            f"`{text[:64]}` is too long for a duration: at most 292 years, written as 1h30m, 1.5s or 250ms") from None
 
 
 _LONGEST_CACHED: Final = 64

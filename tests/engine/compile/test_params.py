@@ -176,6 +176,54 @@ def test_a_param_that_is_no_time_or_span_is_told_when_it_is_declared_as_one() ->
     ]
 
 
+EXTENDED = (
+    "{port: {x-kubernetes-int-or-string: true},"
+    " names: {type: array, items: {}, x-kubernetes-list-type: set},"
+    " rules: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name, zone],"
+    " items: {properties: {ports: {additionalProperties: {x-kubernetes-int-or-string: true}}}}}}"
+)
+
+
+@pytest.mark.parametrize(("params", "told"), [
+    ("{port: 1.5}", ["`port` of `under-test`: `1.5` is neither an integer nor a string"]),
+    ("{port: true}", ["`port` of `under-test`: `true` is neither an integer nor a string"]),
+    ("{port: 80}", []), ("{port: 10%}", []),
+    ("{names: [1, a, 1, {x: 1, y: 2}, {y: 2, x: 1}]}", [
+        "`names.2` of `under-test`: `1` is in the list twice",
+        '`names.4` of `under-test`: `{"y": 2, "x": 1}` is in the list twice',
+    ]),
+    ("{names: [1, '1', [1], [2]]}", []),
+    ("{rules: [{name: a, zone: b}, {name: a, zone: b, more: 1}, {name: a}, 5]}", [
+        '`rules.1` of `under-test`: `{"name": "a", "zone": "b"}` is in the list twice',
+        "`rules.2` of `under-test`: it has no `zone`, by which the elements of the list are told apart",
+        "`rules.3` of `under-test`: it has no `name`, by which the elements of the list are told apart",
+    ]),
+    ("{rules: [{name: a, zone: b}, {name: a, zone: c, ports: {x: 1, y: [1]}}]}", [
+        "`rules.1.ports.y` of `under-test`: `[1]` is neither an integer nor a string",
+    ]),
+])
+def test_a_param_holds_against_the_extensions_of_kubernetes(params: str, told: list[str]) -> None:
+    spec = f"  params: {params}\n  paramsSchema: {{properties: {EXTENDED}}}\n"
+    problems = Problems()
+    source = Source("a.yaml", f"{HEAD}{spec}  filter:\n  - {{name: x, expression: 'true'}}\n")
+    compile_documents(load([source]), problems)
+    assert [each.message for each in problems.found] == [f"the param {each}" for each in told]
+
+
+def test_a_span_that_is_too_long_is_told_how_to_be_written() -> None:
+    spec = (
+        "  params: {grace: 99999999999999999999h}\n"
+        "  paramsSchema: {properties: {grace: {type: string, format: duration}}}\n"
+        "  filter:\n  - {name: x, expression: 'true'}\n"
+    )
+    with pytest.raises(PolicyError) as caught:
+        compile_documents(load([Source("a.yaml", f"{HEAD}{spec}")]))
+    (problem,) = caught.value.problems
+    assert problem.message == (
+        "the param `grace` of `under-test`: `99999999999999999999h` is too long for a duration: at most 292 years,"
+        " written as 1h30m, 1.5s or 250ms")
+
+
 def test_a_param_that_the_schema_requires_is_missed_also_where_there_are_no_params() -> None:
     with pytest.raises(PolicyError, match="missing field `x`"):
         params_of("  paramsSchema: {required: [x]}\n  filter:\n  - {name: x, expression: 'true'}\n")

@@ -127,3 +127,36 @@ def test_a_schema_of_many_unknown_keywords_is_reported_quickly_and_whole() -> No
     assert len(reported) == 5000
     assert [help_ for _, _, help_ in reported[:2]] == ["did you mean `maxLength`?"] * 2
     assert reported[-1][2] == "remove it; names of your own begin with `x-`"
+
+
+_MAP = "x-kubernetes-list-type: map, x-kubernetes-list-map-keys"
+_WITHOUT_VALUE = "has no effect with this value"
+_KIND, _KEYS, _EITHER = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string"
+_PLACE = "write it where the param is declared, under `properties`"
+
+
+@pytest.mark.parametrize(("schema", "told"), [
+    (f"{_EITHER}: 'yes'", (_EITHER, f"`{_EITHER}` {_WITHOUT_VALUE}", "it is `true` or `false`")),
+    (f"{_KIND}: sets", (_KIND, f"`{_KIND}` {_WITHOUT_VALUE}", "it is `atomic`, `set` or `map`")),
+    (f"{_MAP}: x", (_KEYS, f"`{_KEYS}` {_WITHOUT_VALUE}", "it is a list of names")),
+    (f"{_MAP}: []", (_KEYS, f"`{_KEYS}` {_WITHOUT_VALUE}", "it is a list of names")),
+    (f"type: string, {_KIND}: set", (_KIND, f"`{_KIND}` has no effect on the type string", "it applies to array")),
+    (f"{_KEYS}: [a]", (
+        _KEYS, f"`{_KEYS}` has no effect without `{_KIND}: map`", "add it, or remove the keys")),
+    (f"{_KIND}: map", (
+        _KIND, f"`{_KIND}: map` has no effect without `{_KEYS}`",
+        "add the keys by which elements are told apart, or write `set`")),
+    (f"items: {{{_KIND}: set}}", (_KIND, f"`{_KIND}` has no effect here", _PLACE)),
+    (f"allOf: [{{{_EITHER}: true}}]", (_EITHER, f"`{_EITHER}` has no effect here", _PLACE)),
+])
+def test_an_extension_of_kubernetes_without_effect_is_found(schema: str, told: tuple[str, str, str]) -> None:
+    assert in_property(f"{{{schema}}}") == [told]
+
+
+@pytest.mark.parametrize("schema", [
+    f"{_EITHER}: true", f"{_EITHER}: false", f"type: array, {_KIND}: set", f"{_KIND}: atomic", f"{_MAP}: [a, b]",
+    f"items: {{{_EITHER}: true}}", f"properties: {{a: {{{_KIND}: set}}}}",
+    f"items: {{properties: {{a: {{{_KIND}: set}}}}}}",
+])
+def test_an_extension_of_kubernetes_with_effect_is_not_found(schema: str) -> None:
+    assert in_property(f"{{{schema}}}") == []

@@ -236,7 +236,7 @@ def test_a_loop_over_a_constant_list_guards_the_keys_in_it(expression: str, mark
     assert absent(text) == marks
 
 
-@pytest.mark.parametrize(("expression", "where", "help"), [
+@pytest.mark.parametrize(("expression", "where", "advice"), [
     ("node.metadata.labels[?'a'].value() == 'x'", "where the key is absent",
      "write `node.metadata.labels[?'a'].orValue(...)`, or test `hasValue()`"),
     ("node.spec.?providerID.value() == 'x'", "where the field is absent",
@@ -245,11 +245,11 @@ def test_a_loop_over_a_constant_list_guards_the_keys_in_it(expression: str, mark
     ("optional.ofNonZeroValue(nodeInfo.pods).value() == 1", "where the value is empty or zero",
      "write `optional.ofNonZeroValue(nodeInfo.pods).orValue(...)`, or test `hasValue()`"),
 ])
-def test_the_value_of_an_optional_that_may_hold_none_is_found(expression: str, where: str, help: str):
+def test_the_value_of_an_optional_that_may_hold_none_is_found(expression: str, where: str, advice: str):
     (found,) = (each for each in findings(filtering(expression)) if each.rule.id == "KP023")
     text = expression.partition(" ==")[0]
     assert (marked(found), found.found.message.partition(":")[0], found.found.help) \
-        == (text, f"`{text}` is an error {where}", help)
+        == (text, f"`{text}` is an error {where}", advice)
 
 
 def test_a_key_that_a_literal_has_does_not_hide_its_unit():
