@@ -83,7 +83,7 @@ def rewriting(span: Span, new: str, quote: str) -> TextEdit | None:
 
 
 def _of_double_quotes(text: str) -> str | None:
-    """Return what a part of a scalar in double quotes stands for, if its escape sequences are those of JSON."""
+    """Return the text of a part of a scalar in double quotes, if its escape sequences are those of JSON."""
     try:
         return str(json.loads(f'"{text}"'))
     except ValueError:
@@ -95,7 +95,7 @@ _ESCAPED: Final[Mapping[str, tuple[Callable[[str], str | None], Callable[[str], 
     "'": (lambda text: text.replace("''", "'") if "'" not in text.replace("''", "") else None,
           lambda text: text.replace("'", "''")),
 }
-"""How scalars in quotes are read and written, in YAML and in JSON."""
+"""The functions that read and write scalars in quotes, in YAML and in JSON, by the quote."""
 
 
 def apply(edits: Iterable[TextEdit]) -> dict[str, str]:

@@ -400,7 +400,7 @@ class _Reader:
         return None
 
     def _literal(self, node: Expr) -> tuple[_Reader, Expr]:
-        """Return what a variable, or the entry of a literal, stands for, with the reader of its expression."""
+        """Return the value of a variable, or of the entry of a literal, with the reader of its expression."""
         reference = self.checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
             below = self.absences.reader(reference.name, self.checked)
@@ -409,7 +409,7 @@ class _Reader:
             held = self._held.get(reference.name)
             return self._literal(held) if held is not None else (self, node)
         found = self._entry(node) if reference is None or isinstance(node, Call) else None
-        return (self, node) if found is None else found[0]._literal(found[1])  # noqa: SLF001
+        return (self, node) if found is None else found[0]._literal(found[1])  # noqa: SLF001 - of the same class
 
     def _element(self, node: Call, scope: _Scope, parent: Expr | None) -> None:
         """Collect the read of an element of a list that may have fewer ones."""
