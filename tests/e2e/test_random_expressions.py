@@ -81,6 +81,9 @@ REASONS: Final[Mapping[str, Callable[[Difference], bool]]] = {
     "a constant of a kind that is no key is refused in branches that are not taken":
         _theirs_says("invalid qualifier type"),
     "a value that is not what its type says is an error": _ours_says("no such overload: expected"),
+    "x[?key] of what is unknown is an optional": lambda it: (
+        "[?" in it.text and it.ours.kind == "refused" and re.search(
+            r"expected `|does not take|optional_type[(]dyn[)]", it.ours.message) is not None),
     "null has no elements, not even when it compiles": _ours_says("`null` cannot be indexed"),
     "the entries of a map have no order": lambda it: (
         re.search(r"[}][.]map[(].*isSorted[(]", it.text) is not None and it.ours.cost == it.theirs.cost),
