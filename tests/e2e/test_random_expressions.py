@@ -93,6 +93,9 @@ REASONS: Final[Mapping[str, Callable[[Difference], bool]]] = {
     "an optional in ?: or optMap loses the type of its value": lambda it: (
         "unsupported conversion to ref.Val" in f"{it.theirs.message}{it.theirs.value}" or (
             it.ours.kind == it.theirs.kind and set(it.ours.value) == {"type"} and set(it.theirs.value) == {"string"})),
+    "an optional of an optional is unwrapped twice": _theirs_says(r"no such overload: unwrapOpt"),
+    "the name of a loop's variable that holds a type is taken for that of a type": _theirs_says(
+        "reference to undefined type"),
     "a call of an unknown type takes the overload that the checker left": lambda it: (
         "dyn" in it.text or "[]" in it.text or "{}" in it.text) and re.search(
         "no such overload|no matching overload|expected type|type conversion error", it.theirs.message) is not None,

@@ -85,11 +85,17 @@ class BoolKey:
         return "true" if self.value else "false"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DoubleKey:
     """A double as the key of a dict: another key than the int of the same value, as in cel-go."""
 
     value: float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DoubleKey) and self.value == other.value  # so that NaN is no key that is found
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
     def __repr__(self) -> str:
         return text_of_double(self.value)
@@ -421,6 +427,8 @@ def equal_maps(left: Mapping[object, object], right: Mapping[object, object]) ->
         return False
     for key, value in left.items():
         other = right.get(key, _MISSING)
+        if key.__class__ is DoubleKey and key != DoubleKey(key.value):  # type: ignore[attr-defined]
+            return False  # NaN, which a dict finds by its identity
         if value.__class__ in _PLAINLY_EQUAL and value.__class__ is other.__class__:
             if value != other:
                 return False

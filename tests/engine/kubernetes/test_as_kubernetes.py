@@ -531,3 +531,12 @@ def test_urls_have_the_parts_that_go_tells_and_equal_by_their_escaped_string(tex
 ])  # fmt: skip
 def test_costs_are_those_of_kubernetes(text: str, expected: int) -> None:
     assert cost(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("[0.0 / 0.0].map(d, d in {d: 1})", [False]), ("[0.0 / 0.0].map(d, {d: 1}[?d].hasValue())", [False]),
+    ("[0.0 / 0.0].map(d, {d: 1, d: 2}.size())", [2]), ("[{0.0 / 0.0: 1}].map(m, m == m)", [False]),
+    ("[0.0 / 0.0].map(d, {d: 1}[d])", "error: no such key: NaN"), ("{1.5: 1} == {1.5: dyn(1)}", True),
+])
+def test_a_key_that_is_no_number_is_never_found(text: str, expected: object) -> None:
+    assert value(text) == expected
