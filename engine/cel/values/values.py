@@ -427,7 +427,7 @@ def equal_maps(left: Mapping[object, object], right: Mapping[object, object]) ->
         return False
     for key, value in left.items():
         other = right.get(key, _MISSING)
-        if key.__class__ is DoubleKey and key != DoubleKey(key.value):  # type: ignore[attr-defined]
+        if key.__class__ is DoubleKey and key != DoubleKey(key.value):
             return False  # NaN, which a dict finds by its identity
         if value.__class__ in _PLAINLY_EQUAL and value.__class__ is other.__class__:
             if value != other:
