@@ -11,7 +11,7 @@ from ..values.types import DURATION, INT, STRING, TIMESTAMP
 from ..values.values import Duration, Timestamp, is_fixed_zone
 
 _MILLISECOND: Final = 1_000_000
-_STEPS_PER_NAME: Final = 50
+_STEPS_PER_NAME: Final = 100
 
 
 def _steps_in_zone(_: Timestamp, zone: str) -> int:

@@ -52,11 +52,9 @@ def _measured(value: object, known: dict[int, int]) -> int:
             for each in value:
                 total += _part(each, known)
     elif type(value) is dict:
-        if _SMALL.issuperset(map(type, value.values())):
-            total += len(value) + sum(_part(key, known) for key in value)
-        else:
-            for key, each in value.items():
-                total += _part(key, known) + _part(each, known)
+        for key, each in value.items():
+            total += 1 if key.__class__ in _SMALL else _part(key, known)
+            total += 1 if each.__class__ in _SMALL else _part(each, known)
     elif type(value) is Optional:
         total += _part(value.value, known)
     else:
@@ -122,7 +120,8 @@ def comparison(left: object, right: object) -> int:
         return min(getattr(left, "traversal_size", 0), deep_size(right)) if kind is other else 0
     if not isinstance(right, list | Mapping | Optional):
         return 0
-    return min(deep_size(left), deep_size(right))
+    size = deep_size(left)
+    return size if left is right else min(size, deep_size(right))
 
 
 def search(items: list[object], value: object) -> int:

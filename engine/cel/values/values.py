@@ -372,6 +372,9 @@ def is_opaque(value: object) -> bool:
 
 def _may_be_equal(left: object, right: object) -> bool:
     """Return whether two parts of lists or maps are equal; in Kubernetes a pair without an overload of `==` is."""
+    kind = left.__class__
+    if kind is right.__class__ and (kind is dict or kind is list):
+        return equal_maps(left, right) if kind is dict else equal_lists(left, right)  # type: ignore[arg-type]
     if left.__class__ is not right.__class__ and left is not None and right is not None and is_opaque(left):
         return True
     if left.__class__ is Optional and right.__class__ is Optional and _differ_in_kind(left, right):
