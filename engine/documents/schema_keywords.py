@@ -204,10 +204,10 @@ def _unknown(path: Path, value: Any, referenced: set[int], hints: _Hints) -> Ite
 def _extension(path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[IdleKeyword]:
     """Yield an extension of Kubernetes whose value, neighbours or place leave it without effect."""
     keyword = str(path[-1])
-    wanted = _VALUES[keyword]
+    values = _VALUES[keyword]
     lists = keyword != "x-kubernetes-int-or-string"
-    if not wanted.holds(value):
-        yield IdleKeyword(path, f"`{keyword}` has no effect with this value", f"it is {wanted.words}")
+    if not values.holds(value):
+        yield IdleKeyword(path, f"`{keyword}` has no effect with this value", f"it is {values.words}")
     elif not _has_type(path[:-1]) or (lists and path[-3:-2] != ("properties",)):
         yield IdleKeyword(path, f"`{keyword}` has no effect here",
                           "write it where the param is declared, under `properties`")
