@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 from dataclasses import replace
@@ -154,6 +155,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     node_times = _node_times(options)
     changes = _changes(options, guard)
     sources = sources_of(options, builtins, past)
+    gc.freeze()  # the collector would visit hundreds of thousands of loaded objects again and again
     static = _static()
     start_server_logs(options.log_format)
 

@@ -46,6 +46,7 @@ _OF_NODE: Final = frozenset((
     "node", "nodeInfo", "allocatable", "requested", "nonZeroRequested", "usage", "estimated", "metricAge", "nodeMetric",
     "devices", "aggregates",
 ))
+_OF_POD: Final = _OF_NODE | {"podUsage", "placement"}
 
 
 class RowBindings(Mapping[str, object]):
@@ -171,11 +172,8 @@ class DocumentCycle:
 
     def of_pod(self, state: NodeState, pod: PodInfo, target: NodeState | None = None) -> RowBindings:
         """Return the variables of a pod and its node, or of a pod and a node that may take it."""
-        values = {
-            **self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod),
-            "placement": self._placements.of(pod),
-        }
-        return RowBindings(values, _OF_NODE, functools.partial(self._node_value, target or state))
+        return RowBindings({**self._values, **pod_values(pod)}, _OF_POD,
+                           functools.partial(self._pod_value, state, pod, target or state))
 
     def _aggregates(self) -> Facts:
         """Return the aggregates; computed when one is first read, once per cycle."""
@@ -194,6 +192,14 @@ class DocumentCycle:
             else:
                 yield from (self.of_pod(state, pod) for pod in self.assigned.active(row)
                             if pod.key not in self._leaving)
+
+    def _pod_value(self, state: NodeState, pod: PodInfo, seen: NodeState, name: str) -> object:
+        """Return a variable of a pod on `state`, with those of the node `seen`."""
+        if name == "podUsage":
+            return self.pod_usage(state, pod)
+        if name == "placement":
+            return self._placements.of(pod)
+        return self._node_value(seen, name)
 
     def _node_value(self, state: NodeState, name: str) -> object:
         if name == "aggregates":
@@ -404,17 +410,18 @@ class DocumentCycle:
         for pod in pods:
             if evictor.is_leaving(pod) or not accepts_pod(self.compiled.spec.match.pods, pod, self.snapshot):
                 continue
-            if not all(self._is_true(rule, state, pod, evictor) for rule in self.compiled.match_conditions):
+            bindings = self.of_pod(state, pod)
+            if not all(self._is_true(rule, bindings, pod, evictor) for rule in self.compiled.match_conditions):
                 continue
-            if not all(self._is_true(rule, state, pod, evictor) for rule in self.compiled.criteria):
+            if not all(self._is_true(rule, bindings, pod, evictor) for rule in self.compiled.criteria):
                 continue
             if evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None:
                 found.append(pod)
         return found
 
-    def _is_true(self, rule: Rule, state: NodeState, pod: PodInfo, evictor: Evictor) -> bool:
+    def _is_true(self, rule: Rule, bindings: RowBindings, pod: PodInfo, evictor: Evictor) -> bool:
         try:
-            return rule.program.evaluate(self.of_pod(state, pod)) is True
+            return rule.program.evaluate(bindings) is True
         except EvaluationError as error:
             evictor.keep(pod, self._failed(rule.name, pod, error, evictor))
             return False

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from koordpolicy.engine.descheduler.document_cycle import DocumentCycle
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec
 
 from .conftest import evicted, kept, metric, node, pod
@@ -444,3 +445,24 @@ def test_a_document_chooses_how_pods_leave(cycle):
     why = "`Away` is no mode of an eviction: return one of Eviction, Delete, SoftEviction, MigrationJob, or ''"
     assert modes("\"'Away'\"") == ({"d/plain": "", "e/other": ""}, {"d/x": ("evictor", "eviction", why)})
     assert modes("\"'Away'\"", "Ignore") == ({"d/x": "", "d/plain": "", "e/other": ""}, {})
+
+
+def test_rules_share_the_variables_of_a_pod_of_which_only_those_are_computed_that_they_read(cycle, monkeypatch):
+    read: list[str] = []
+    compute = DocumentCycle._pod_value
+    monkeypatch.setattr(DocumentCycle, "_pod_value", lambda self, state, pod, seen, name: (
+        read.append(name) or compute(self, state, pod, seen, name)))
+    text = """
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: heavy}
+spec:
+  type: Deschedule
+  criteria:
+  - {name: some, expression: podUsage.cpu > 100}
+  - {name: much, expression: podUsage.cpu > 1000}
+"""
+    objects = hot(pod("a", "hot"), pod("b", "hot"), used={"a": "3000m", "b": "500m"})
+    assert evicted(cycle(objects, text)) == ["a"]
+    assert read.count("podUsage") == 2
+    assert "placement" not in read
