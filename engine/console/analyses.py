@@ -6,13 +6,13 @@ not end it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .jobs import SECONDS, BackgroundJob, BackgroundJobs
 from .models.analysis import AnalysisView
+from .spare_state import IDLE, SpareState
 from .state import ConsoleState
 
 if TYPE_CHECKING:
@@ -20,27 +20,20 @@ if TYPE_CHECKING:
     from .models.policies import AuditView
 
 _STEPS: Final = 1000
-_IDLE: Final = 120.0
-"""The time in seconds for which the state of the last analysis waits for the next one of the same cluster."""
 _Progress = Callable[[float], None]
 
 
 class AnalysisJobs:
     """The analyses that were started, one at a time. `close` ends them."""
 
-    def __init__(self, *, limit: float = SECONDS, idle: float = _IDLE) -> None:
+    def __init__(self, *, limit: float = SECONDS, idle: float = IDLE) -> None:
         """`limit` is the time that an analysis may take, in seconds. Cached results and their cluster are dropped after
         `idle` seconds without an analysis.
         """
         self.jobs: BackgroundJobs[AnalysisView] = BackgroundJobs(
             "analysis", "analyses", limit=limit,
             advice="raise `--analysis-timeout`, or run the command `audit` or `diff`")
-        self._idle = idle
-        self._ended = False
-        self._lock = threading.Lock()
-        self._cached: tuple[Hashable, ConsoleState] | None = None
-        """The key and the state of the last analysis: a later analysis with the same key reuses the state's results."""
-        self._drop = threading.Timer(idle, self._forget)
+        self._spare = SpareState(idle)
 
     def audit(self, state: ConsoleState, at: str = "") -> AnalysisView:
         """Begin the audit of the active policies, or return one that is under way or up to date.
@@ -79,28 +72,7 @@ class AnalysisJobs:
     def close(self) -> None:
         """End all analyses; waits for nothing."""
         self.jobs.close()
-        self._ended = True
-        self._forget()
-
-    def _take(self) -> tuple[Hashable, ConsoleState] | None:
-        with self._lock:
-            self._drop.cancel()
-            cached, self._cached = self._cached, None
-            return cached
-
-    def _keep(self, of: Hashable, state: ConsoleState) -> None:
-        with self._lock:
-            self._cached = of, state
-            if self._ended:
-                self._idle = 0
-            self._drop = threading.Timer(self._idle, self._forget)
-            self._drop.daemon = True
-            self._drop.start()
-
-    def _forget(self) -> None:
-        cached = self._take()
-        if cached is not None:
-            cached[1].close()
+        self._spare.close()
 
     def _start(
         self, state: ConsoleState, what: tuple[Hashable, ...],
@@ -119,15 +91,15 @@ class AnalysisJobs:
         compute: Callable[[ConsoleState, _Progress], Mapping[str, object]], job: BackgroundJob[AnalysisView],
     ) -> None:
         job.update(phase="analysing")
-        cached = self._take()  # what is computed in part is not used again
-        if cached is not None and cached[0] != of:
-            cached[1].close()
-            cached = None
-        state = fork() if cached is None else cached[1]
+        spare = self._spare.take()  # what is computed in part is not used again
+        if spare is not None and spare[0] != of:
+            spare[1].close()
+            spare = None
+        state = fork() if spare is None else spare[1]
         try:
             found = compute(state, lambda part: job.update(done=int(part * _STEPS)))
             job.update(phase="done", done=_STEPS, **found)
         except BaseException:
             state.close()
             raise
-        self._keep(of, state)
+        self._spare.put(of, state)

@@ -134,7 +134,7 @@ class Guard:
             return await self._users.user(request, token)
         address = str(request.remote)
         if wait := self._failed.take(address):
-            raise NotPermitted(429, f"too many invalid tokens: try again in {wait:.1f} s", **_retry(wait))
+            raise NotPermitted(429, f"too many invalid tokens: try again in {wait:.1f} s", **retry_after(wait))
         try:
             user = await self._users.user(request, token)
         except Denied as error:
@@ -160,14 +160,20 @@ class Guard:
         if found:
             raise NotPermitted(403, f"user `{visible(user.name)[:100]}` {next(iter(found.values()))}")
 
-    def count(self, request: web.Request, user: User, cost: float) -> None:
-        """Count a request of a user at an address; raise `NotPermitted` if there are too many."""
-        wait = self._rate.take(f"{request.remote} {user.name}", cost)
+    def count(self, client: str, cost: float) -> None:
+        """Count a request of a client (`client_of`); raise `NotPermitted` if there are too many."""
+        wait = self._rate.take(client, cost)
         if wait:
-            raise NotPermitted(429, f"too many requests: try again in {wait:.1f} s", **_retry(wait))
+            raise NotPermitted(429, f"too many requests: try again in {wait:.1f} s", **retry_after(wait))
 
 
-def _retry(seconds: float) -> dict[str, str]:
+def client_of(request: web.Request, user: User) -> str:
+    """Return the words for a user at an address, by which requests are limited and views have their turns."""
+    return f"{request.remote} {user.name}"
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """Return the header that says when a request may be sent again."""
     return {"Retry-After": str(max(1, round(seconds)))}
 
 

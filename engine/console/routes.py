@@ -17,6 +17,8 @@ from .rights import READING, Right
 
 USER: Final[ContextVar[User]] = ContextVar("user")
 """The user of the request that is being answered."""
+CLIENT: Final[ContextVar[str]] = ContextVar("client", default="")
+"""The address and the user of the request that is being answered; empty outside of requests."""
 
 
 @dataclass(frozen=True, slots=True)

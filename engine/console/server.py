@@ -29,7 +29,7 @@ from koordpolicy.engine.source import PolicyError
 from .analysis_routes import AnalysisRoutes
 from .drafts import DraftRoutes
 from .faults import faults
-from .guard import HEADERS, Guard, NotPermitted, policy_of
+from .guard import HEADERS, Guard, NotPermitted, client_of, policy_of
 from .jobs import SECONDS as JOB_SECONDS
 from .models.model import Fault, RefusalView
 from .models.session import Session
@@ -37,7 +37,7 @@ from .node_time import NodeTimes
 from .node_time_routes import NodeTimeRoutes
 from .past import Past
 from .rights import EVERYTHING, Right
-from .routes import USER, Route, RouteSet, json_answer
+from .routes import CLIENT, USER, Route, RouteSet, json_answer
 from .servers import ServerRoutes
 from .state import ConsoleState, UnknownNameError
 from .time_routes import TimeRoutes
@@ -146,7 +146,7 @@ class ConsoleServer:
     def _add(self, app: web.Application, route: Route) -> None:
         async def permitted(request: web.Request) -> web.StreamResponse:
             user = USER.get()
-            self._guard.count(request, user, route.cost)
+            self._guard.count(CLIENT.get(), route.cost)
             await self._guard.check_rights(request, user, route.rights)
             return await route.handler(request)
 
@@ -158,7 +158,9 @@ class ConsoleServer:
         try:
             self._guard.check_address(request)
             if request.path.startswith("/api/"):
-                USER.set(await self._guard.user(request))
+                user = await self._guard.user(request)
+                USER.set(user)
+                CLIENT.set(client_of(request, user))
                 _check_form(request)
             response = await handler(request)
         except Denied as error:
@@ -192,7 +194,7 @@ class ConsoleServer:
 
     async def _session(self, request: web.Request) -> web.Response:
         user = USER.get()
-        self._guard.count(request, user, 1.0)
+        self._guard.count(CLIENT.get(), 1.0)
         refused = await self._guard.refusals(request, user, EVERYTHING)
         return json_answer(Session(
             version=__version__, protected=self._guard.users is not None, user=user.name, seconds=self._views.seconds,
@@ -204,7 +206,8 @@ class ConsoleServer:
         view.check(query)
         at = query.get("at", "")  # a recording may grow
         return await self._views.answer(
-            lambda state: view.of(state, query), at=at, times=view.times, key="" if at else _key(view.name, query))
+            lambda state: view.of(state, query), at=at, times=view.times, key="" if at else _key(view.name, query),
+            movable=True)
 
 
 def _refusal(error: str, status: int, found: Sequence[Fault] = (), *, shown: bool = False) -> web.Response:

@@ -34,7 +34,7 @@ from .models.servers import (
     WaitingView,
 )
 from .rights import READING, Right
-from .routes import USER, Route
+from .routes import CLIENT, Route
 from .shared_answers import SharedAnswers
 from .view_thread import ViewThread
 
@@ -188,7 +188,7 @@ class ServerRoutes:
     async def _versions(self, request: web.Request) -> web.Response:
         """Return the versions, once one of them differs from the query."""
         self._loop = asyncio.get_running_loop()
-        known, client = dict(request.query), f"{request.remote} {USER.get().name}"
+        known, client = dict(request.query), CLIENT.get()
         now = self.versions
         if known.get("boot") == now.boot and known.get("cluster") == str(now.cluster) and (
                 known.get("servers") == str(now.servers)) and not self._ended:

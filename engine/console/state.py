@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zlib import crc32
 
@@ -33,6 +34,7 @@ DEFAULT_PROFILE: Final = "default-scheduler"
 MOST_PENDING: Final = 100
 """The maximum number of pending pods for which overviews compute decisions."""
 _CACHED_DECISIONS: Final = 8
+_NUMBERS: Final = count()
 
 
 class UnknownNameError(LookupError):
@@ -60,6 +62,8 @@ class ConsoleState:
         Raises:
             PolicyError: a plugin cannot be made.
         """
+        self.number = next(_NUMBERS)
+        """Another one for each state."""
         self.cluster = cluster
         self.policies = policies
         self.now = now
@@ -158,8 +162,18 @@ class ConsoleState:
 
         Another thread may call it, and must close the state; a function that is not called holds nothing open.
         """
-        return partial(ConsoleState, self.cluster.fork(), self.policies, now=self.now, name=self.name,
-                       settings=self.settings, lacking=self.lacking, fields=self._fields, descheduler=self.descheduler)
+        watches = dict(self.watches())
+        make = partial(ConsoleState, self.cluster.fork(), self.policies, now=self.now, name=self.name,
+                       settings=self.settings, lacking=self.lacking, fields=self._fields, descheduler=self.descheduler,
+                       watches=lambda: watches)
+        known = {"faults": self.faults} if "faults" in vars(self) else {}  # those of the same policies
+
+        def made() -> ConsoleState:
+            twin = make()
+            vars(twin).update(known)
+            return twin
+
+        return made
 
     def close(self) -> None:
         """End the plugins; the state is not used any more."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit
+from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit, client_of
 from koordpolicy.engine.serving.reviews import User
 
 
@@ -42,7 +42,7 @@ def test_users_at_one_address_and_addresses_of_one_user_have_rates_of_their_own(
         transport: Any = type("Transport", (), {"get_extra_info": lambda _, name, default=None: (
             (address, 1) if name == "peername" else default)})()
         try:
-            guard.count(make_mocked_request("GET", "/", transport=transport), User(user), 1.0)
+            guard.count(client_of(make_mocked_request("GET", "/", transport=transport), User(user)), 1.0)
         except NotPermitted as refused:
             return refused.status, refused.headers
         return 200, {}
