@@ -314,6 +314,7 @@ async def _serve(
     server: ConsoleServer, following: Sequence[ClusterFollowing | PolicyFollowing], options: argparse.Namespace,
     context: object,
 ) -> int:
+    from koordpolicy.engine.console.server import LONGEST_LINE
     from koordpolicy.engine.serving.listeners import serving
 
     stop = asyncio.Event()
@@ -322,7 +323,8 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, ending)
     host, port = options.bind
     try:
-        async with serving(server.application(), host, port, context) as url:  # type: ignore[arg-type]
+        async with serving(server.application(), host, port, context,  # type: ignore[arg-type]
+                           longest_line=LONGEST_LINE) as url:
             # Who reads the audit log from there reads lines of JSON.
             (warn if is_standard_output(options.audit_log) else write)(f"the console is at {url}/")
             sys.stdout.flush()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,6 +32,7 @@ MOST_CLASSES: Final = 12
 OTHERS: Final = "..."
 _SHOWN: Final = 60
 _SAFE: Final = 2**53
+_NOT_FINITE: Final = "the value is infinite, or not a number"
 COLOURINGS: Final = (
     Colouring(name="cpuRequested", expression="requested.cpu * 100 / allocatable.cpu", unit="%"),
     Colouring(name="cpuMeasured", expression="usage.cpu * 100 / allocatable.cpu", unit="%"),
@@ -64,38 +68,63 @@ def colour(state: ConsoleState, expression: str, pod: str = "") -> ColourView:
 
 
 def coloured(program: Program, frame: Frame) -> ColourView:
-    """Return the values of a program on all rows of a frame: numbers, or the commonest values as classes."""
+    """Return the values of a program on all rows of a frame: numbers, or the commonest values as classes.
+
+    A number that is infinite or none counts as no value.
+    """
     column = evaluate(program, frame)
-    errors = column.errors
-    failure = Counter(error.message for error in errors.values()).most_common(1)[0][0] if errors else ""
+    failures = {row: error.message for row, error in column.errors.items()}
     values = column.values.tolist()
     if program.type in (INT, DOUBLE) or column.values.dtype.kind in "if":
-        numbers = [None if row in errors else _number(value) for row, value in enumerate(values)]
+        failures |= {row: _NOT_FINITE for row, value in enumerate(values)
+                     if row not in failures and isinstance(value, float) and not math.isfinite(value)}
+        numbers = [None if row in failures else _number(value) for row, value in enumerate(values)]
         known = [each for each in numbers if each is not None]
         return ColourView(
             expression=program.source.text, type=str(program.type), numbers=numbers, lowest=min(known, default=None),
-            highest=max(known, default=None), failed=len(errors), failure=shortened(failure))
-    texts = [None if row in errors else _text(value) for row, value in enumerate(values)]
-    counts = Counter(each for each in texts if each is not None)
-    classes = sorted(each for each, _ in counts.most_common(MOST_CLASSES))
-    if len(counts) > len(classes):
+            highest=max(known, default=None), failed=len(failures), failure=_commonest(failures))
+    found = [None if row in failures else _class(value) for row, value in enumerate(values)]
+    counts = Counter(each for each in found if each is not None)
+    chosen = sorted(each for each, _ in counts.most_common(MOST_CLASSES))
+    classes = _told_apart([each.shown for each in chosen])
+    if len(counts) > len(chosen):
         classes.append(OTHERS)
-    places = {each: place for place, each in enumerate(classes)}
-    codes = [-1 if each is None else places.get(each, len(classes) - 1) for each in texts]
+    places = {each: place for place, each in enumerate(chosen)}
+    codes = [-1 if each is None else places.get(each, len(classes) - 1) for each in found]
     return ColourView(expression=program.source.text, type=str(program.type), classes=classes, codes=codes,
-                      failed=len(errors), failure=shortened(failure))
+                      failed=len(failures), failure=_commonest(failures))
+
+
+def _commonest(failures: Mapping[int, str]) -> str:
+    return shortened(Counter(failures.values()).most_common(1)[0][0]) if failures else ""
 
 
 def _number(value: Any) -> int | float | None:
     """Return a number that JavaScript reads without loss, or the nearest one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if abs(value) < _SAFE else float(value)
+    return value if isinstance(value, float) or abs(value) < _SAFE else float(value)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return shortened(value if isinstance(value, str) else str(plain(value, _SHOWN)), _SHOWN)
+class _Class(NamedTuple):
+    """A value as one of the classes: the beginning of its text, and the hash of one that is longer."""
+
+    shown: str
+    rest: bytes
+
+
+def _class(value: Any) -> _Class:
+    """Return the class of a value; a text as it is, all else as JSON."""
+    text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+    shown = shortened(text, _SHOWN)
+    return _Class(shown, b"" if shown == text else hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Return names of which those that are alike, or look like that of all others, have a number."""
+    seen = Counter((OTHERS,))
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return found

@@ -47,6 +47,8 @@ from .views import VIEWS, View
 STATIC: Final = Path(__file__).parent / "static"
 """The built front end; `make console` and the wheel have it."""
 PAGE: Final = "index.html"
+LONGEST_LINE: Final = 64 * 1024
+"""The length of a request's first line that a listener must let through, in bytes."""
 _API: Final = "/api/v1/"
 _NONCE: Final = b"{{nonce}}"
 _LARGEST_BODY: Final = 512 * 1024
@@ -128,7 +130,8 @@ class ConsoleServer:
         app.router.add_get("/static/{name}", self._file)
         app.router.add_get(f"{_API}session", self._session)
         for view in VIEWS:
-            self._add(app, Route("GET", view.name, partial(self._view, view), view.rights, view.cost))
+            for method in ("GET", "POST") if view.posted else ("GET",):
+                self._add(app, Route(method, view.name, partial(self._view, view), view.rights, view.cost))
         for routes in self._sets:
             for each in routes.routes():
                 self._add(app, each)
@@ -203,6 +206,8 @@ class ConsoleServer:
 
     async def _view(self, view: View, request: web.Request) -> web.Response:
         query = dict(request.query)
+        if request.method == "POST":
+            query |= msgspec.json.decode(await request.read(), type=dict[str, str])
         view.check(query)
         at = query.get("at", "")  # a recording may grow
         return await self._views.answer(

@@ -17,6 +17,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 _SHUTDOWN_SECONDS: Final = 5.0
 _LINGERING_SECONDS: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
+_LONGEST_LINE: Final = 8190
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
@@ -29,11 +30,16 @@ _LOG.addFilter(_is_own_fault)
 
 
 @asynccontextmanager
-async def serving(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
-    """Serve until the block ends; yield the URL."""
+async def serving(
+    app: web.Application, host: str, port: int, tls: ssl.SSLContext | None, *, longest_line: int = _LONGEST_LINE,
+) -> AsyncIterator[str]:
+    """Serve until the block ends; yield the URL.
+
+    A request whose first line is longer than `longest_line` bytes is refused before the application gets it.
+    """
     # Nothing is decompressed, even where the body is ignored; the rest of a rejected body is not awaited.
     runner = web.AppRunner(app, access_log=None, logger=_LOG, shutdown_timeout=_SHUTDOWN_SECONDS, auto_decompress=False,
-                           lingering_time=_LINGERING_SECONDS, read_bufsize=_READ_BYTES)
+                           lingering_time=_LINGERING_SECONDS, read_bufsize=_READ_BYTES, max_line_size=longest_line)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()

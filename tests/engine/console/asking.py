@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from koordpolicy.engine.console.server import ConsoleServer
+from koordpolicy.engine.console.server import LONGEST_LINE, ConsoleServer
 from koordpolicy.engine.serving.listeners import serving
 from tests.waiting import PATIENCE_S
 
@@ -26,7 +26,8 @@ AskApi = Callable[..., Awaitable[tuple[int, Any]]]
 async def asking(console: ConsoleServer) -> AsyncIterator[Ask]:
     """Serve a console, and close it in the end."""
     try:
-        async with serving(console.application(), "127.0.0.1", 0, None) as url, aiohttp.ClientSession() as session:
+        served = serving(console.application(), "127.0.0.1", 0, None, longest_line=LONGEST_LINE)
+        async with served as url, aiohttp.ClientSession() as session:
 
             async def ask(path: str, body: Any = None, **headers: str) -> tuple[int, Any, Mapping[str, str]]:
                 sent = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -40,7 +40,6 @@ def test_a_number_colours_nodes_on_a_scale_and_an_error_leaves_them_without_a_va
     assert colour(state, expression) == ColourView(
         expression=expression, type="int", layout=cluster_map(state, "none").layout, numbers=[25, 75, None], lowest=25,
         highest=75, failed=1, failure=UNMEASURED)
-    assert colour(state, "1.0 / 0.0").numbers == [None, None, None]  # infinity has no JSON
     assert colour(state, "9223372036854775807").numbers == [float(2**63)] * 3  # as JavaScript reads it
 
 
@@ -52,6 +51,37 @@ def test_texts_and_truths_colour_nodes_by_class(state):
     view = colour(state, f"string(allocatable.cpu * {MOST_CLASSES}) + nodeInfo.name")
     assert len(view.classes) == 3
     assert OTHERS not in view.classes
+
+
+@pytest.mark.parametrize("expression", ["1.0 / 0.0", "-1.0 / 0.0", "0.0 / 0.0"])
+def test_a_number_that_json_does_not_have_is_no_value_and_the_reason_is_given(state, expression: str):
+    view = colour(state, f"nodeInfo.name == 'hot' ? {expression} : 2.0")
+    assert (view.numbers, view.lowest, view.highest) == ([2.0, None, 2.0], 2.0, 2.0)
+    assert (view.failed, view.failure) == (1, "the value is infinite, or not a number")
+    view = colour(state, expression)
+    assert (view.numbers, view.lowest, view.failed) == ([None] * 3, None, 3)
+
+
+def test_values_with_the_same_beginning_are_different_classes(state):
+    long = "x" * 80
+    view = colour(state, f"'{long}' + nodeInfo.zone")
+    assert view.codes == [0, 1, 1] or view.codes == [1, 0, 0]
+    assert [each[:50] for each in view.classes] == [long[:50]] * 2
+    assert len(set(view.classes)) == 2
+    assert len(set(colour(state, f"{{'k': '{long}', 'n': nodeInfo.name}}").codes)) == 3
+    assert len(set(colour(state, "nodeInfo.name == 'hot' ? 'a  b' : 'a b'").classes)) == 2  # shown on one line each
+
+
+def test_a_value_that_reads_like_that_of_all_others_is_told_apart(state):
+    assert OTHERS not in colour(state, f"'{OTHERS}'").classes
+
+
+@pytest.mark.parametrize(("expression", "shown"), [
+    ("null", "null"), ("[dyn(1), dyn(true), dyn(null)]", "[1, true, null]"), ("{'a': 'b'}", '{"a": "b"}'), ("'b'", "b"),
+    ("{'a': {'b': [1.5]}}", '{"a": {"b": [1.5]}}'), ("[duration('90s')]", '["90s"]'),
+])
+def test_values_of_classes_are_written_as_json_and_texts_as_they_are(state, expression: str, shown: str):
+    assert colour(state, expression).classes == [shown]
 
 
 def test_an_invalid_expression_is_refused_with_its_place(state):

@@ -1,6 +1,6 @@
 /** The cluster: the map of all nodes, and the panel of one. */
 
-import { ApiError, get } from "../api.ts";
+import { ApiError, get, post } from "../api.ts";
 import { NodeMap } from "../chart.ts";
 import { debounced, h, throttled } from "../dom.ts";
 import { amount } from "../format.ts";
@@ -76,7 +76,7 @@ export async function mapView(page: Page): Promise<void> {
     unit = view.colourings.find((each) => each.expression === expression)?.unit ?? "";
     page.replace("map", { ...page.route.query, expression, pod });
     try {
-      const found = await get<ColourView>("colour", { expression, pod });
+      const found = await post<ColourView>("colour", { expression, pod });
       if (number !== asked || !page.current) return; // a newer expression is on its way
       if (found.layout !== view.layout) { // nodes came or went
         const next = await get<MapView>("map", { group: view.grouping });
