@@ -5,15 +5,17 @@ from __future__ import annotations
 import heapq
 import operator
 from collections.abc import Iterable
-from itertools import takewhile
-from typing import Final
+from itertools import chain, takewhile
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from koordpolicy.engine.documents import Kind
 from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.scheduler.explain.explanation import explain_decision, explain_node
 from koordpolicy.engine.scheduler.profiles.profile import Active
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
+from koordpolicy.engine.texts import first_of
 
 from .models.pod import MatrixRow, PluginColumn, PodNodeView, PodView
 from .models.search import SearchResult, SearchView
@@ -58,37 +60,54 @@ def pod_node_view(state: ConsoleState, key: str, node: str) -> PodNodeView:
                        explanation=explain_node(explained, node, trials=_TRIALS).to_json())
 
 
+class _Name(NamedTuple):
+    """A name that may be found, and what has it."""
+
+    kind: str
+    name: str
+    document: str = ""
+
+    @property
+    def result(self) -> SearchResult:
+        """The name as a search result."""
+        return SearchResult(kind=self.kind, name=self.name, document=self.document)
+
+
 def search(state: ConsoleState, text: str) -> SearchView:
     """Return the nodes, pods and policies whose names contain the text: names that begin with it first."""
     query = text.strip().lower()
-    found: list[tuple[int, str, str]] = []
-    names = (("policy", [each.name for each in state.policies.documents]), ("node", state.cluster.names),
-             ("pod", state.cluster.objects("Pod")))
-    for kind, known in names:
-        for name in known:
-            own = name.lower()
+    names = (
+        [_Name("policy", each.name, each.kind.value) for each in state.policies.documents
+         if each.kind is not Kind.TEST],
+        [_Name("node", each) for each in state.cluster.names],
+        [_Name("pod", each) for each in state.cluster.objects("Pod")],
+    )
+    # One kind with thousands of names must not hide the others.
+    shown: list[tuple[int, _Name]] = []
+    left_out = 0
+    for known in names:
+        found = []
+        for each in known:
+            own = each.name.lower()
             if query in own:
                 begins = own.startswith(query) or own.partition("/")[2].startswith(query)
-                found.append((0 if begins else 1, kind, name))
-    # One kind with thousands of names must not hide the others.
-    shown: list[tuple[int, str, str]] = []
-    for kind, _ in names:
-        shown += sorted(each for each in found if each[1] == kind)[: _MOST_FOUND // len(names)]
+                found.append((0 if begins else 1, each))
+        first, more = first_of(sorted(found), _MOST_FOUND // len(names))
+        shown += first
+        left_out += more
     shown.sort(key=lambda each: each[0])
-    near = [] if shown or not query else _near(query, names)
-    return SearchView(found=[SearchResult(kind=kind, name=name) for _, kind, name in shown],
-                      left_out=len(found) - len(shown), near=near)
+    near = [] if shown or not query else _near(query, chain.from_iterable(names))
+    return SearchView(found=[name.result for _, name in shown], left_out=left_out, near=near)
 
 
-def _near(query: str, names: Iterable[tuple[str, Iterable[str]]]) -> list[SearchResult]:
+def _near(query: str, names: Iterable[_Name]) -> list[SearchResult]:
     """Return the names that have the longest beginning in common with a text, at least half of it."""
-    found: list[tuple[int, str, str]] = []
-    for kind, known in names:
-        for name in known:
-            shared = sum(1 for _ in takewhile(bool, map(operator.eq, query, name.lower())))
-            if 2 * shared >= len(query):
-                found.append((-shared, kind, name))
-    return [SearchResult(kind=kind, name=name) for _, kind, name in heapq.nsmallest(_MOST_NEAR, found)]
+    found: list[tuple[int, _Name]] = []
+    for each in names:
+        shared = sum(1 for _ in takewhile(bool, map(operator.eq, query, each.name.lower())))
+        if 2 * shared >= len(query):
+            found.append((-shared, each))
+    return [name.result for _, name in heapq.nsmallest(_MOST_NEAR, found)]
 
 
 def _column(active: Active, *, refused: int = 0) -> PluginColumn:

@@ -28,8 +28,8 @@ const PARTS: Record<string, readonly string[]> = {
 };
 const KEYS: Record<string, string> = { o: "overview", c: "map", p: "pod", l: "policies", y: "playground", t: "time", n: "node-time" };
 const THEME = "koord-policy-theme";
-const TARGETS: Record<string, (name: string) => string> = {
-  node: (node) => link("map", { node }), pod: (key) => link("pod", { key }), policy: (name) => link("policies", { name }),
+const TARGETS: Record<string, (name: string, document: string) => string> = {
+  node: (node) => link("map", { node }), pod: (key) => link("pod", { key }), policy: (name, kind) => link("policies", { name, kind }),
 };
 
 let page: Page | null = null;
@@ -170,8 +170,8 @@ async function suggest(shown: Page, name: string): Promise<void> {
   const view = await get<SearchView>("search", { text: name });
   const similar = view.found.length ? view.found : view.near;
   if (!similar.length) return;
-  shown.add(h("p", {}, t("similar")), h("ul", {}, similar.map((each) => h("li", {}, h("a", { href: TARGETS[each.kind]!(each.name) }, each.name),
-    h("small", { class: "quiet" }, ` ${coded("kind", each.kind)}`)))));
+  shown.add(h("p", {}, t("similar")), h("ul", {}, similar.map((each) => h("li", {}, h("a", { href: TARGETS[each.kind]!(each.name, each.document) }, each.name),
+    h("small", { class: "quiet" }, ` ${each.document || coded("kind", each.kind)}`)))));
 }
 
 function signIn(shown: Page, hint: string): void {
@@ -226,7 +226,7 @@ function searchBox(): HTMLElement {
     found = text;
     results = view.found;
     paint(list, ...(results.length ? results.map((each, number) => h("li", { role: "option", id: `result-${number}`, "aria-selected": "false", onclick: () => follow(number) },
-      h("small", {}, coded("kind", each.kind)), h("span", {}, each.name))).concat(view.leftOut
+      h("small", {}, each.document || coded("kind", each.kind)), h("span", {}, each.name))).concat(view.leftOut
       ? [h("li", { class: "quiet", role: "option", id: "result-more", "aria-selected": "false", "aria-disabled": "true" }, t("moreLeftOut", view.leftOut))] : [])
       : [h("li", { role: "option", id: "result-none", "aria-selected": "false", "aria-disabled": "true" }, t("noResults"))]));
     list.hidden = false;
@@ -246,7 +246,7 @@ function searchBox(): HTMLElement {
     if (!chosen) return;
     hide();
     input.value = ""; // a search that is still due finds nothing to look for
-    location.hash = TARGETS[chosen.kind]!(chosen.name);
+    location.hash = TARGETS[chosen.kind]!(chosen.name, chosen.document);
     document.getElementById("content")!.focus();
   }
 

@@ -499,6 +499,7 @@ export interface SearchView {
 export interface SearchResult {
   kind: string;
   name: string;
+  document: string;
 }
 
 /** The servers whose policies may be changed, and the generations that they may return to, newest first. */

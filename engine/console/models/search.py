@@ -11,6 +11,8 @@ class SearchResult(Model, frozen=True, kw_only=True, rename="camel"):
     kind: str
     """`node`, `pod` or `policy`."""
     name: str
+    document: str = ""
+    """Of a policy, the kind of its document: two kinds may have one name."""
 
 
 class SearchView(Model, frozen=True, kw_only=True, rename="camel"):

@@ -17,7 +17,7 @@ from koordpolicy.engine.console.policies import file_view, overview, policies_vi
 from koordpolicy.engine.console.state import ConsoleState, UnknownNameError
 from koordpolicy.engine.source import PolicyError
 
-from .conftest import HOT, MARKUP, NOW, OBJECTS, pod
+from .conftest import HOT, MARKUP, NOW, OBJECTS, TEST, pod
 
 UNMEASURED = "no metric of the node, or an expired one"
 
@@ -191,10 +191,20 @@ def test_the_overview_says_how_many_of_many_pending_pods_were_decided_about(poli
 
 def test_a_search_finds_parts_of_names_those_that_begin_with_it_first(state):
     assert search(state, "HOT").found == [SearchResult(kind="node", name="hot"),
-                                          SearchResult(kind="policy", name="keep-off-hot-nodes")]
+                                          SearchResult(kind="policy", name="keep-off-hot-nodes",
+                                                       document="SchedulerPlugin")]
     assert search(state, "web-2").found == [SearchResult(kind="pod", name="shop/web-2")]
     assert search(state, "nobody") == SearchView(found=[], left_out=0, near=[])
     assert search(state, "shop/web-9").near == [SearchResult(kind="pod", name=f"shop/web-{each}") for each in (1, 2, 3)]
+
+
+def test_a_search_tells_kinds_of_policies_with_one_name_apart_and_leaves_their_tests_out(policies_of):
+    params = HOT.replace("SchedulerPlugin", "PolicyParams").partition("spec:")[0] + "spec: {params: {percent: 1}}\n"
+    same = ConsoleState(Cluster(), policies_of(HOT + TEST, params), now=NOW, name="dump")
+    assert {each.kind.value for each in same.policies.documents} == {"SchedulerPlugin", "PolicyParams", "PolicyTest"}
+    for view in (search(same, "hot").found, search(same, "keep-off-cold").near):
+        assert [(each.kind, each.name, each.document) for each in view] == [
+            ("policy", "keep-off-hot-nodes", "PolicyParams"), ("policy", "keep-off-hot-nodes", "SchedulerPlugin")]
 
 
 def test_a_fault_without_a_place_has_none(state):
