@@ -99,7 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                               "--authentication-kubeconfig")
     servers.add_argument("--admin-token-file", metavar="FILE", type=Path,
                          help="holds the token that the servers were given as `--admin-token-file`; it is read for "
-                              "each change")
+                              "each change. Without --allow-changes it is for differences of generations, which take "
+                              "dry runs")
     servers.add_argument("--audit-log", metavar="FILE", type=Path,
                          help="a line of JSON is appended before and after each change: who made it, from where, the "
                               "hashes before and after, and the result on each server. Without it nothing is changed")
@@ -252,21 +253,24 @@ def _guard(options: argparse.Namespace) -> Guard:
 
 
 def _changes(options: argparse.Namespace, guard: Guard) -> ChangeRoutes | None:
-    """Return the routes that change servers; None without `--allow-changes`."""
+    """Return the routes about generations of servers, with `--allow-changes` also those that change them."""
     if not options.allow_changes:
-        refuse_given(options, ("admin_token_file", "audit_log"), "goes with `--allow-changes`")
+        refuse_given(options, ("audit_log",), "goes with `--allow-changes`")
+    if not options.endpoints and not options.allow_changes:
+        refuse_given(options, ("admin_token_file",), "goes with `--endpoints`")
         return None
     lacking = [f"`--{name.replace('_', '-')}`" for name in ("endpoints", "admin_token_file", "audit_log")
-               if not getattr(options, name)]
+               if options.allow_changes and not getattr(options, name)]
     if lacking:
         raise Stop(f"`--allow-changes` needs {' and '.join(lacking)}")
-    if guard.users is None:
+    if options.allow_changes and guard.users is None:
         raise Stop("`--allow-changes` is for users who are known: name a file of tokens with `--tokens`, or the "
                    "cluster of the users with `--authentication-kubeconfig`")
     from koordpolicy.engine.console.audit_file import AuditFile
     from koordpolicy.engine.console.changes import ChangeableServers, ChangeRoutes
 
-    token_of(options.admin_token_file)
+    if options.admin_token_file is not None:
+        token_of(options.admin_token_file)
     reader = caller_of(options)
 
     def read() -> Caller:
@@ -276,11 +280,12 @@ def _changes(options: argparse.Namespace, guard: Guard) -> ChangeRoutes | None:
         return replace(reader, token=_token(options.admin_token_file), seconds=_CHANGE_SECONDS)
 
     try:
-        audit = AuditFile(options.audit_log)
+        audit = AuditFile(options.audit_log) if options.allow_changes else None
     except OSError as error:
         raise Stop(f"`--audit-log {options.audit_log}` cannot be written: {reason_of(error)}",
                    ) from None
-    return ChangeRoutes(ChangeableServers(tuple(words_of(options.endpoints, "--endpoints")), read, changer), audit)
+    return ChangeRoutes(ChangeableServers(tuple(words_of(options.endpoints, "--endpoints")), read,
+                                          None if options.admin_token_file is None else changer), audit)
 
 
 def _users(options: argparse.Namespace) -> Users | None:

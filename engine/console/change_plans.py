@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -203,10 +204,12 @@ def difference_of(endpoint: str, before: str, after: str, active: str,
                                 files=files, files_left_out=files_left_out)
 
 
-def plan_of(action: str, to: str, answers: Sequence[EndpointAnswer]) -> ChangePlan:
-    """Return the effect of a change, from the answers to its dry run."""
+def plan_of(
+    action: str, to: str, answers: Sequence[EndpointAnswer], bounds: Mapping[str, float] = MappingProxyType({}),
+) -> ChangePlan:
+    """Return the effect of a change, from the answers to its dry run with these bounds, which it confirms, too."""
     servers = [_planned(action, each) for each in answers]
-    return ChangePlan(action=action, to=to, servers=servers, confirm=_confirmation(action, to, servers))
+    return ChangePlan(action=action, to=to, servers=servers, confirm=_confirmation(action, to, servers, bounds))
 
 
 def result_of(answer: EndpointAnswer, after: str) -> ServerResult:
@@ -264,11 +267,14 @@ def _runs(change: _Change, error: str) -> bool:
     return change.code == "in-force" or (change.code == "no-such-generation" and error.endswith("is active"))
 
 
-def _confirmation(action: str, to: str, servers: Sequence[PlannedServer]) -> str:
+def _confirmation(
+    action: str, to: str, servers: Sequence[PlannedServer], bounds: Mapping[str, float],
+) -> str:
     changed = [each for each in servers if each.state == "changes"]
     if not changed:
         return ""
-    parts = [action, to, *(part for each in servers for part in (each.endpoint, each.state, each.before, each.after))]
+    parts = [action, to, *sorted(bounds.items()),
+             *(part for each in servers for part in (each.endpoint, each.state, each.before, each.after))]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 

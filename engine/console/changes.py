@@ -1,9 +1,9 @@
-"""The requests that change the policies of running servers: promotions and rollbacks.
+"""The requests about the generations of running servers, and those that change them: promotions and rollbacks.
 
-A change begins with a dry run on every server. The request that applies it contains the hash of the plan that was
-shown, and each server receives its own hashes before and after, so that nothing else is changed. Servers are called
-with the console's own token; the audit log names the user. They are changed one after the other; a promotion ends at
-the first one that fails.
+Generations, their differences and the shadow are for all readers. A change begins with a dry run on every server. The
+request that applies it contains the hash of the plan that was shown, and each server receives its own hashes before and
+after, so that nothing else is changed. Servers are called with the console's own token; the audit log names the user.
+They are changed one after the other; a promotion ends at the first one that fails.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace as replaced
 
 from koordpolicy.engine.client.server_calls import Caller, EndpointAnswer
 from koordpolicy.engine.files import reason_of
@@ -40,7 +41,7 @@ from .change_plans import (
     result_of,
 )
 from .guard import NotPermitted
-from .models.changes import ChangePlan, ChangeResult, PlannedServer, ServerResult
+from .models.changes import ChangePlan, ChangeResult, ChangesView, PlannedServer, ServerResult
 from .models.model import Model
 from .rights import EVERYTHING
 from .routes import USER, Route, json_answer
@@ -48,6 +49,8 @@ from .routes import USER, Route, json_answer
 _UNKNOWN: Final = "it rejects the console's token: start the console with its `--admin-token-file`"
 _COST: Final = 5.0
 _THREADS: Final = 16
+_SHARED_S: Final = 3.0
+"""The time for which viewers share what was found of the servers, unless they are changed here."""
 _FOLLOW_LOOKS: Final = 20
 _FOLLOW_PAUSE_S: Final = 0.25
 _LOG: Final = logging.getLogger(__name__)
@@ -80,9 +83,9 @@ class ChangeableServers:
     """Addresses as `addresses_of` takes them."""
     reader: Callable[[], Caller]
     """Returns a reader of their status, with the present token; raises as `changer`."""
-    changer: Callable[[], Caller]
+    changer: Callable[[], Caller] | None
     """Returns a client that changes them, with the token of their `--admin-token-file`; raises `OSError` or
-    `ValueError`."""
+    `ValueError`. None without such a token: then generations cannot be compared either, which takes dry runs."""
 
 
 class _Callers(NamedTuple):
@@ -96,22 +99,27 @@ class ChangeRoutes:
     """Answers `/api/v1/changes...`. `close` ends its threads."""
 
     def __init__(
-        self, servers: ChangeableServers, audit: AuditFile, *, now: Callable[[], float] = time.time,
+        self, servers: ChangeableServers, audit: AuditFile | None = None, *, now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`now` returns seconds since the epoch."""
+        """Without `audit` nothing can be changed. `now` returns seconds since the epoch."""
         self._servers = servers
         self._audit = audit
         self._now = now
         self._sleep = sleep
         self._calls = Daemons(_THREADS, "changes")
         self._busy = False
+        self._looking = asyncio.Lock()
+        self._looked: tuple[float, ChangesView] | None = None
 
     def routes(self) -> tuple[Route, ...]:
         """Return the routes."""
-        return (
-            Route("GET", "changes", self._overview, EVERYTHING),
-            Route("POST", "changes/difference", self._difference, EVERYTHING, _COST),
+        reading = (
+            Route("GET", "changes", self._overview),
+            Route("POST", "changes/difference", self._difference, cost=_COST),
+        )
+        return reading if self._audit is None else (
+            *reading,
             Route("POST", "changes/plan", self._plan, EVERYTHING, _COST),
             Route("POST", "changes/apply", self._apply, EVERYTHING, _COST),
         )
@@ -121,14 +129,22 @@ class ChangeRoutes:
         self._calls.shutdown(wait=False, cancel_futures=True)
 
     async def _overview(self, _: web.Request) -> web.Response:
+        clock = asyncio.get_running_loop().time
+        async with self._looking:  # whatever the number of viewers, the servers are called once
+            if self._looked is None or clock() - self._looked[0] > _SHARED_S:
+                self._looked = clock(), await self._looked_at()
+            return json_answer(self._looked[1])
+
+    async def _looked_at(self) -> ChangesView:
         endpoints = await self._endpoints()
-        try:
-            audit = await asyncio.get_running_loop().run_in_executor(self._calls, self._audit.latest)
-        except OSError as error:  # the next change will not be made
-            _LOG.error("the audit log `%s` cannot be read: %s", self._audit.path, error.strerror or error)
-            audit = []
+        entries: list[dict[str, Any]] = []
+        if self._audit is not None:
+            try:
+                entries = await asyncio.get_running_loop().run_in_executor(self._calls, self._audit.latest)
+            except OSError as error:  # the next change will not be made
+                _LOG.error("the audit log `%s` cannot be read: %s", self._audit.path, error.strerror or error)
         answers = await self._call_all(self._caller(self._servers.reader), endpoints, "/status")
-        return json_answer(changes_view(answers, audit))
+        return replaced(changes_view(answers, entries), comparable=self._servers.changer is not None)
 
     async def _difference(self, request: web.Request) -> web.Response:
         request_body = msgspec.json.decode(await request.read(), type=DifferenceRequest)
@@ -155,11 +171,12 @@ class ChangeRoutes:
             return json_answer(await self._applied(change, request, callers))
         finally:
             self._busy = False
+            self._looked = None
 
     async def _planned(self, change: Change, changer: Caller) -> ChangePlan:
         body = {**_body(change), "dryRun": True}
         answers = await self._ask(changer, await self._endpoints(), f"/{change.action}", body)
-        return plan_of(change.action, change.to, answers)
+        return plan_of(change.action, change.to, answers, _body(change) if change.action == PROMOTE else {})
 
     async def _applied(self, change: Change, request: web.Request, callers: _Callers) -> ChangeResult:
         plan = await self._planned(change, callers.changer)
@@ -231,6 +248,9 @@ class ChangeRoutes:
         return result
 
     def _changer(self) -> Caller:
+        if self._servers.changer is None:
+            raise NotPermitted(404, "generations are compared by dry runs, for which the console needs the servers' "
+                               "token: start it with `--admin-token-file`")
         return self._caller(self._servers.changer)
 
     def _caller(self, made: Callable[[], Caller]) -> Caller:
@@ -240,6 +260,7 @@ class ChangeRoutes:
             raise NotPermitted(503, f"the token for the servers cannot be read: {error}") from None
 
     async def _note(self, entry: dict[str, Any], phase: str, servers: Sequence[dict[str, Any]]) -> None:
+        assert self._audit is not None  # nothing is changed without it
         line = {"time": rfc3339(int(self._now() * 1e9)), "phase": phase, **entry, "servers": servers}
         try:
             await asyncio.get_running_loop().run_in_executor(self._calls, self._audit.append, line)

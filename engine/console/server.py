@@ -36,7 +36,7 @@ from .models.session import Session
 from .node_time import NodeTimes
 from .node_time_routes import NodeTimeRoutes
 from .past import Past
-from .rights import EVERYTHING, Right
+from .rights import EVERYTHING, READING, Right
 from .routes import CLIENT, USER, Route, RouteSet, json_answer
 from .servers import ServerRoutes
 from .state import ConsoleState, UnknownNameError
@@ -106,7 +106,9 @@ class ConsoleServer:
         analyses = AnalysisRoutes(self._views, self._drafts.vet, limit=analysis_seconds)
         self._sets: tuple[RouteSet, ...] = (self._drafts, self._times, self._node_times, self._servers, analyses,
                                             *more)
-        self._changing = any(Right.CHANGES in each.rights for routes in self._sets for each in routes.routes())
+        all_routes = [each for routes in self._sets for each in routes.routes()]
+        self._changing = any(Right.CHANGES in each.rights for each in all_routes)
+        self._has_generations = any(each.path == "changes" for each in all_routes)
 
     def start(self) -> None:
         """Start the process and the imports that drafts need, the reading of the recording, and the calls of servers.
@@ -201,7 +203,8 @@ class ConsoleServer:
         refused = await self._guard.refusals(request, user, EVERYTHING)
         return json_answer(Session(
             version=__version__, protected=self._guard.users is not None, user=user.name, seconds=self._views.seconds,
-            may_change=self._changing and Right.CHANGES not in refused,
+            may_change=self._changing and not refused,
+            may_look_at_changes=self._has_generations and READING.isdisjoint(refused),
             refused={right.name.lower(): why for right, why in refused.items()}))
 
     async def _view(self, view: View, request: web.Request) -> web.Response:

@@ -27,6 +27,7 @@ export interface Session {
   user: string;
   seconds: number;
   mayChange: boolean;
+  mayLookAtChanges: boolean;
   refused: Record<string, string>;
 }
 
@@ -502,15 +503,16 @@ export interface SearchResult {
   document: string;
 }
 
-/** The servers whose policies may be changed, and the generations that they may return to, newest first. */
+/** The servers, and the generations that they may return to, newest first. */
 export interface ChangesView {
   servers: ChangeableServer[];
   generations: EarlierGeneration[];
+  comparable: boolean;
   decisions: number;
   maxDifferences: number;
 }
 
-/** A server whose policies may be changed. */
+/** A server with policies, and what its shadow found. */
 export interface ChangeableServer {
   endpoint: string;
   error: string;

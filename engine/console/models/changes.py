@@ -103,7 +103,7 @@ class ChangeResult(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangeableServer(Model, frozen=True, kw_only=True, rename="camel"):
-    """A server whose policies may be changed."""
+    """A server with policies, and what its shadow found."""
 
     endpoint: str
     error: str = ""
@@ -149,10 +149,12 @@ class GenerationDifference(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangesView(Model, frozen=True, kw_only=True, rename="camel"):
-    """The servers whose policies may be changed, and the generations that they may return to, newest first."""
+    """The servers, and the generations that they may return to, newest first."""
 
     servers: list[ChangeableServer]
     generations: list[EarlierGeneration]
+    comparable: bool = False
+    """True if two generations can be compared."""
     decisions: int
     """The default of the decisions that must have been compared."""
     max_differences: float

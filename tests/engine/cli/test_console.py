@@ -96,7 +96,7 @@ def test_invalid_policies_are_shown_and_valid_ones_decide(policies: Path, dump: 
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (("--audit-log", "audit.log"), "`--audit-log` goes with `--allow-changes`"),
-    (("--admin-token-file", "token"), "`--admin-token-file` goes with `--allow-changes`"),
+    (("--admin-token-file", "token"), "`--admin-token-file` goes with `--endpoints`"),
     (("--allow-changes",), "`--allow-changes` needs `--endpoints` and `--admin-token-file` and `--audit-log`"),
     (("--allow-changes", "--endpoints", "http://a", "--admin-token-file", "token", "--audit-log", "audit.log"),
      "`--allow-changes` is for users who are known: name a file of tokens with `--tokens`, or the cluster"),

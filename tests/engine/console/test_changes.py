@@ -100,7 +100,7 @@ def serve(state: ConsoleState, tmp_path: Path) -> Callable[..., FakeCaller]:
     static, guard = Static(tmp_path), Guard(users=UserTokens(tmp_path / "tokens.csv"))
 
     def run(scenario: Callable[[Ask], Awaitable[None]], *servers: FakeServer, audit: Path | None = None,
-            changing: bool = True, token: Callable[[], None] = lambda: None) -> FakeCaller:
+            changing: bool = True, comparing: bool = True, token: Callable[[], None] = lambda: None) -> FakeCaller:
         caller: Any = FakeCaller({f"http://server-{number}": each for number, each in enumerate(servers)})
 
         def with_token() -> Any:
@@ -112,9 +112,9 @@ def serve(state: ConsoleState, tmp_path: Path) -> Callable[..., FakeCaller]:
 
         async def main() -> None:
             routes = ChangeRoutes(
-                ChangeableServers(tuple(caller.servers), with_token, with_token),
-                AuditFile(audit or tmp_path / "audit.log"), now=lambda: 1.5, sleep=pause)
-            console = ConsoleServer(state, guard, static, more=[routes] if changing else [])
+                ChangeableServers(tuple(caller.servers), with_token, with_token if comparing else None),
+                AuditFile(audit or tmp_path / "audit.log") if changing else None, now=lambda: 1.5, sleep=pause)
+            console = ConsoleServer(state, guard, static, more=[routes] if caller.servers else [])
             async with asking(console) as ask:
                 await scenario(of_api(ask, ANA))
 
@@ -217,6 +217,12 @@ def test_a_change_that_is_not_what_was_shown_is_refused(serve, tmp_path: Path):
             status, found = await ask("changes/apply", body)
             assert (status, found["status"]) == (200, 409)
             assert found["error"].startswith("the servers, or what would change, are not as they were shown: nothing ")
+        _, plan = await ask("changes/plan", {"action": "promote", "decisions": 1})
+        assert (await ask("changes/apply", {"action": "promote", "decisions": 2, "confirm": plan["confirm"]}))[1][
+            "status"] == 409
+        assert (await ask("changes/apply", {"action": "promote", "decisions": 1, "maxDifferences": 0.5,
+                                            "confirm": plan["confirm"]}))[1]["status"] == 409
+        _, plan = await ask("changes/plan", {"action": "promote"})
         server.active = "c" * 12
         assert (await ask("changes/apply", {"action": "promote", "confirm": plan["confirm"]}))[1]["status"] == 409
         assert (await ask("changes/apply", {"action": "promote"}))[0] == 400
@@ -311,10 +317,10 @@ def test_nothing_is_changed_while_the_token_cannot_be_read(serve, tmp_path: Path
     assert (serve(scenario, FakeServer(), token=token).calls, entries(tmp_path)) == ([], [])
 
 
-def test_only_operators_see_and_make_changes(serve):
+def test_only_operators_make_changes(serve):
     async def scenario(ask: Ask) -> None:
         assert (await ask("session", token=BEN))[1]["mayChange"] is False
-        for path, body in (("changes", None), ("changes/plan", {"action": "promote"}),
+        for path, body in (("changes/plan", {"action": "promote"}),
                            ("changes/apply", {"action": "promote", "confirm": "0" * 64})):
             assert (await ask(path, body, BEN))[0] == 403
             assert (await ask(path, body, "no-token-of-anybody"))[0] == 401
@@ -323,13 +329,64 @@ def test_only_operators_see_and_make_changes(serve):
     assert serve(scenario, FakeServer()).calls == []
 
 
+@pytest.mark.parametrize("changing", [True, False])
+def test_viewers_see_generations_their_differences_and_the_shadow(serve, changing: bool):
+    server = FakeServer()
+    server.earlier = ["1" * 12]
+
+    async def scenario(ask: Ask) -> None:
+        assert (await ask("session", token=BEN))[1]["mayLookAtChanges"] is True
+        status, view = await ask("changes", token=BEN)
+        assert (status, view["comparable"], [each["hash"] for each in view["generations"]]) == (
+            200, True, ["1" * 12, FIRST])
+        status, found = await ask("changes/difference", {"before": "1" * 12, "after": FIRST}, BEN)
+        assert (status, [each["file"] for each in found["files"]]) == (200, ["p.yaml"])
+        assert (await ask("changes", token="no-token-of-anybody"))[0] == 401
+
+    assert serve(scenario, server, changing=changing).calls == []
+
+
+def test_without_a_token_for_the_servers_generations_are_not_compared(serve):
+    async def scenario(ask: Ask) -> None:
+        assert (await ask("changes"))[1]["comparable"] is False
+        status, found = await ask("changes/difference", {"before": FIRST, "after": FIRST})
+        assert (status, found["error"].partition("`")[2]) == (404, "--admin-token-file`")
+
+    serve(scenario, FakeServer(), changing=False, comparing=False)
+
+
 def test_without_permission_of_changes_there_are_no_routes_for_them(serve):
     async def scenario(ask: Ask) -> None:
         assert (await ask("session"))[1]["mayChange"] is False
-        for path, body in (("changes", None), ("changes/plan", {"action": "promote"}), ("changes/apply", {})):
+        for path, body in (("changes/plan", {"action": "promote"}), ("changes/apply", {})):
             assert (await ask(path, body))[0] == 404
 
     serve(scenario, FakeServer(), changing=False)
+
+
+def test_without_servers_there_are_no_generations_to_look_at(serve):
+    async def scenario(ask: Ask) -> None:
+        assert (await ask("session"))[1]["mayLookAtChanges"] is False
+        assert (await ask("changes"))[0] == 404
+
+    serve(scenario)
+
+
+def test_viewers_at_one_time_share_the_calls_of_the_servers(serve):
+    server = FakeServer()
+    looks = []
+    answer = server.answer
+    server.answer = lambda path, body: (looks.append(path), answer(path, body))[1]  # type: ignore[method-assign]
+
+    async def scenario(ask: Ask) -> None:
+        found = await asyncio.gather(*(ask("changes", token=token) for token in (ANA, BEN) * 5))
+        assert all(each == found[0] for each in found)
+        assert looks == ["/status"]
+        await applied(ask)
+        _, view = await ask("changes", token=BEN)
+        assert view["servers"][0]["hash"] == NEXT
+
+    serve(scenario, server)
 
 
 @pytest.mark.parametrize("body", [

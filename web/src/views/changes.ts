@@ -1,4 +1,4 @@
-/** Changes to running servers: promotions of their shadow, and rollbacks. What would change is shown before it is confirmed. */
+/** Generations of running servers and their shadow; for users with the right, promotions and rollbacks. What would change is shown before it is confirmed. */
 
 import { get, post } from "../api.ts";
 import { type Child, enable, h } from "../dom.ts";
@@ -14,24 +14,28 @@ type Change = { action: "promote" | "rollback"; to?: string; decisions?: number;
 const MARKS: Record<string, string> = { added: "+", removed: "-", same: " ", place: "" };
 const COLOURS: Record<string, string> = { changes: "good", changed: "good", complete: "good", refused: "bad", failed: "bad", unknown: "bad", none: "bad", partial: "bad", skipped: "warn" };
 
-/** A panel for users who may change servers; for others, and where nothing can be changed, it stays empty. */
+/** A panel with what users may see and change of running servers; without servers, and for others, it stays empty. */
 export function changesPanel(page: Page): HTMLElement {
   const holder = h("div", { class: "changes" });
   void (async (): Promise<void> => {
     const session = await get<Session>("session");
     holder.dataset["permitted"] = String(session.mayChange);
-    if (!page.current || !session.mayChange) return;
+    if (!page.current || !session.mayLookAtChanges) return;
     const inside = h("div");
     const details = h("details", { class: "panel", ontoggle: () => {
-      if (details.open && !inside.hasChildNodes()) overview(inside).catch((error: unknown) => paint(inside, failure(error)));
-    } }, h("summary", {}, h("h2", {}, t("changeTitle"))), inside);
+      if (details.open && !inside.hasChildNodes()) overview(inside, session.mayChange).catch((error: unknown) => paint(inside, failure(error)));
+    } }, h("summary", {}, h("h2", {}, t(session.mayChange ? "changeTitle" : "changeReadTitle"))), inside);
     holder.append(details);
   })().catch((error: unknown) => paint(holder, failure(error)));
   return holder;
 }
 
-async function overview(holder: HTMLElement): Promise<void> {
+async function overview(holder: HTMLElement, mayChange: boolean): Promise<void> {
   const view = await get<ChangesView>("changes");
+  if (!mayChange) {
+    paint(holder, whole(h("section", { "aria-label": t("changeReadTitle") }, servers(view), generations(view))));
+    return;
+  }
   const outlet = h("div");
   const decisions = h("input", { type: "number", min: 1, step: 1, value: view.decisions, size: 8, required: true });
   const differing = h("input", { type: "number", min: 0, max: 100, step: "any", value: view.maxDifferences * 100, size: 6, required: true });
@@ -42,8 +46,7 @@ async function overview(holder: HTMLElement): Promise<void> {
   } }, t(name));
   const roll = show("changeShowRollback", () => ({ action: "rollback", to: target.value }));
   paint(holder, whole(h("section", { "aria-label": t("changeTitle") },
-    scroll(t("changeServers"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, (["changeServer", "changeActive", "changeShadow", "changeCompared"] as Key[]).map((each) => h("th", {}, t(each))))),
-      h("tbody", {}, view.servers.map(serverRow)))),
+    servers(view),
     generations(view, (to) => { target.value = to; roll.click(); }),
     h("h3", {}, t("changePromote")), h("p", { class: "quiet" }, t("changePromoteHint")),
     h("div", { class: "tools" }, h("label", {}, t("changeDecisions"), decisions), h("label", {}, t("changeDiffer"), differing),
@@ -53,14 +56,19 @@ async function overview(holder: HTMLElement): Promise<void> {
     outlet)));
 }
 
+function servers(view: ChangesView): HTMLElement {
+  return scroll(t("changeServers"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, (["changeServer", "changeActive", "changeShadow", "changeCompared"] as Key[]).map((each) => h("th", {}, t(each))))),
+    h("tbody", {}, view.servers.map(serverRow))));
+}
+
 function serverRow(server: ChangeableServer): HTMLElement {
   return h("tr", {}, h("td", {}, server.endpoint), h("td", {}, server.error ? h("span", { class: "bad" }, server.error)
     : [h("code", {}, server.hash), ` ${t("changeGeneration", String(server.generation ?? ""))}`, server.restored === null ? "" : h("div", { class: "warn" }, t("changeRestored", String(server.restored)))]),
-  h("td", {}, server.shadow ? h("code", {}, server.shadow) : ""), h("td", {}, server.comparison ? counts(server.comparison) : ""));
+  h("td", {}, server.shadow ? h("code", {}, server.shadow) : ""), h("td", {}, server.comparison ? [counts(server.comparison), examples(server.comparison)] : ""));
 }
 
-/** The history: two generations are chosen and compared, or one is rolled back to. */
-function generations(view: ChangesView, rollBack: (to: string) => void): HTMLElement {
+/** The history: two generations are chosen and compared, or one is rolled back to by those who may. */
+function generations(view: ChangesView, rollBack?: (to: string) => void): HTMLElement {
   const outlet = h("div", { "aria-live": "polite" });
   const chosen: Record<"before" | "after", string> = { before: view.generations[1]?.hash ?? "", after: view.generations[0]?.hash ?? "" };
   const choice = (side: "before" | "after", each: EarlierGeneration): HTMLElement => h("td", { class: "cell" }, h("input", {
@@ -84,8 +92,8 @@ function generations(view: ChangesView, rollBack: (to: string) => void): HTMLEle
       h("td", { class: "name" }, `${shown(Math.round(each.since))} UTC`), h("td", {}, each.by ? `${each.by}, ${t(each.action === "promote" ? "changePromoted" : "changeRolledBack")}` : "–"),
       h("td", {}, t("changeOn", each.servers, view.servers.length)),
       h("td", {}, each.active ? h("span", { class: "good" }, t("active")) : "", each.failed ? h("span", { class: "bad" }, ` ${each.failed}`) : ""),
-      h("td", {}, each.active < view.servers.length ? h("button", { type: "button", "aria-label": t("changeBackTo", each.hash), onclick: () => rollBack(each.hash) }, t("changeRollback")) : "")))))),
-    h("div", { class: "tools" }, compare), outlet);
+      h("td", {}, rollBack && each.active < view.servers.length ? h("button", { type: "button", "aria-label": t("changeBackTo", each.hash), onclick: () => rollBack(each.hash) }, t("changeRollback")) : "")))))),
+    view.comparable ? h("div", { class: "tools" }, compare) : h("p", { class: "quiet" }, t("changeIncomparable")), outlet);
 }
 
 function generation(each: EarlierGeneration, servers: number): string {
@@ -95,6 +103,12 @@ function generation(each: EarlierGeneration, servers: number): string {
 
 function counts(found: ShadowCounts): string {
   return t("changeCounts", found.decisions, found.differs, found.error, found.skipped);
+}
+
+/** Decisions for which the shadow would have answered otherwise. */
+function examples(found: ShadowCounts): HTMLElement | null {
+  return found.examples.length ? h("details", {}, h("summary", {}, t("changeExamples", found.examples.length)), h("ul", {}, found.examples.map((each) =>
+    h("li", {}, `${each.pod} (${each.verb}): `, [each.lost.length ? `− ${withRest(each.lost, each.lostLeftOut).join(", ")}` : "", each.gained.length ? `+ ${withRest(each.gained, each.gainedLeftOut).join(", ")}` : "", ...withRest(each.why, each.whyLeftOut)].filter(Boolean).join("; ")))), leftOut(found.examplesLeftOut)) : null;
 }
 
 async function plan(holder: HTMLElement, outlet: HTMLElement, opener: HTMLButtonElement, change: Change): Promise<void> {
@@ -124,8 +138,7 @@ function planned(server: PlannedServer): HTMLElement {
     server.before && server.after && server.before !== server.after ? h("p", {}, h("code", {}, server.before), " → ", h("code", {}, server.after),
       server.generation === null ? "" : ` ${t("changeGeneration", String(server.generation))}`, server.path ? ` ${t("changeWrites", server.path)}` : "") : null,
     server.comparison ? h("p", {}, counts(server.comparison)) : null,
-    server.comparison?.examples.length ? h("details", {}, h("summary", {}, t("changeExamples", server.comparison.examples.length)), h("ul", {}, server.comparison.examples.map((each) =>
-      h("li", {}, `${each.pod} (${each.verb}): `, [each.lost.length ? `− ${withRest(each.lost, each.lostLeftOut).join(", ")}` : "", each.gained.length ? `+ ${withRest(each.gained, each.gainedLeftOut).join(", ")}` : "", ...withRest(each.why, each.whyLeftOut)].filter(Boolean).join("; ")))), leftOut(server.comparison.examplesLeftOut)) : null,
+    server.comparison ? examples(server.comparison) : null,
     ...server.files.map(difference), leftOut(server.filesLeftOut),
     server.state === "changes" && !server.files.length ? h("p", { class: "quiet" }, t("changeNoFiles")) : null);
 }
@@ -149,7 +162,7 @@ async function apply(holder: HTMLElement, outlet: HTMLElement, button: HTMLButto
     return;
   }
   try {
-    await overview(holder); // the versions that are active now
+    await overview(holder, true); // the versions that are active now
   } finally {
     holder.append(outcome);
     outcome.focus();
