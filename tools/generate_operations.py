@@ -91,6 +91,8 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Evaluations by rule", "ops", (
             (_rate("koord_policy_expression_evaluations_total", "plugin", "point", "rule"),
              "{{plugin}} {{point}} {{rule}}"),)),
+        Panel("Refusals by rule", "ops", (
+            (_rate("koord_policy_rule_refusals_total", "plugin", "point", "rule"), "{{plugin}} {{point}} {{rule}}"),)),
         Panel("Errors by rule", "ops", (
             (_rate("koord_policy_expression_errors_total", "plugin", "point", "rule"),
              "{{plugin}} {{point}} {{rule}}"),)),

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from koordpolicy.engine.monitoring.monitor import MonitorView, ServerMonitor, ServerState
 from koordpolicy.engine.serving.daemons import Daemons
@@ -107,7 +108,7 @@ def rule_rates_view(view: MonitorView, policy: str = "") -> RuleRatesView:
     return RuleRatesView(
         known=bool(view.rules), seconds=round(view.rules_s, 1),
         rules=[RuleRate(plugin=_text(each.plugin), point=_text(each.point), rule=_text(each.rule),
-                        evaluations=round(each.evaluations), errors=round(each.errors),
+                        evaluations=round(each.evaluations), errors=round(each.errors), refusals=round(each.refusals),
                         per_second=round(each.per_second, 3))
                for each in shown],
         rules_left_out=left_out)
@@ -235,8 +236,9 @@ def _line(state: ServerState, now: float) -> ServerLine:
              for kind, each in watches.items()]
     kinds.sort(key=lambda each: (not each.fault, -(each.age or 0.0), each.kind))
     shown_kinds, kinds_left_out = first_of(kinds, _MOST_KINDS)
-    refused = [_fault(_mapping(problem)) for source in _list(policies.get("sources"))
-               for problem in _list(_mapping(source).get("problems"))]
+    shadow = _mapping(_of(state, "shadow").get("policies"))
+    refused = [*_refused(policies), *(replace(each, message=f"in the shadow: {each.message}")
+                                      for each in _refused(shadow))]
     generation = _optional(policies.get("generation"))
     if generation is None:
         generation = _optional(state.metrics.total("koord_policy_agent_generation"))
@@ -266,12 +268,24 @@ def is_well(state: ServerState) -> bool:
     return ready is None or bool(ready)
 
 
+def _refused(policies: Mapping[str, Any]) -> list[Fault]:
+    """Return the problems of newer versions of policies, or of those in a shadow."""
+    return [_fault(_mapping(problem)) for source in _list(policies.get("sources"))
+            for problem in _list(_mapping(source).get("problems"))]
+
+
+def _warnings(policies: Mapping[str, Any]) -> list[Any]:
+    return [*_list(policies.get("warnings")), *(warning for source in _list(policies.get("sources"))
+                                                for warning in _list(_mapping(source).get("warnings")))]
+
+
 def _problems(state: ServerState) -> list[str]:
     data: Mapping[str, Any] = {} if state.answer is None else state.answer.data
-    policies = _mapping(data.get("policies"))
-    found = [*_list(policies.get("warnings")), *_list(data.get("fault")), *_list(data.get("trouble"))]
-    found += [warning for source in _list(policies.get("sources")) for warning in _list(
-        _mapping(source).get("warnings"))]
+    policies, shadow = _mapping(data.get("policies")), _of(state, "shadow")
+    found = [*_warnings(policies), *_list(data.get("fault")), *_list(data.get("trouble"))]
+    found += [f"in the shadow: {each}" for each in _warnings(_mapping(shadow.get("policies")))]
+    if shadow.get("ready") is False:
+        found.append("in the shadow: no valid policies, so that nothing is compared")
     configuration = _mapping(data.get("configuration"))
     found += [configuration["fault"]] if configuration.get("fault") else []
     if state.heard is not None and data and not data.get("ready") and "policies" not in data:

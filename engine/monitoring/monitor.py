@@ -55,13 +55,14 @@ _EVICTED: Final = descheduler.PODS_EVICTED.name
 _DECISION_SECONDS: Final = (table.ALGORITHM_SECONDS.name, table.DECISION_SECONDS.name)
 _EVALUATIONS: Final = table.EXPRESSION_EVALUATIONS.name
 _ERRORS: Final = table.EXPRESSION_ERRORS.name
+_RULE_REFUSALS: Final = table.RULE_REFUSALS.name
 _STARTED: Final = agent.START_TIME.name
 _NAMES: Final = READ | {
-    _ATTEMPTS, _CALLS, _EVICTED, _EVALUATIONS, _ERRORS, _STARTED, REQUESTS.name, table.PENDING_PODS.name,
-    table.READY.name, agent.READY.name, agent.GENERATION.name, MANAGER_LEADER.name,
+    _ATTEMPTS, _CALLS, _EVICTED, _EVALUATIONS, _ERRORS, _RULE_REFUSALS, _STARTED, REQUESTS.name,
+    table.PENDING_PODS.name, table.READY.name, agent.READY.name, agent.GENERATION.name, MANAGER_LEADER.name,
     *(f"{name}_{part}" for name in _DECISION_SECONDS for part in ("bucket", "sum", "count")),
 }
-_OVER_TIME: Final = READ | {_EVALUATIONS, _ERRORS}
+_OVER_TIME: Final = READ | {_EVALUATIONS, _ERRORS, _RULE_REFUSALS}
 """The series whose readings of an hour are stored."""
 
 
@@ -122,13 +123,16 @@ class FigurePoint:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationCounts:
-    """The evaluations of an expression by all servers: their numbers in the stored time, and per second at last."""
+    """The evaluations of an expression by all servers in the stored time, counted by node: all, those that failed and
+    those that refused; and the evaluations per second at last.
+    """
 
     plugin: str
     point: str
     rule: str
     evaluations: float
     errors: float
+    refusals: float
     per_second: float
 
 
@@ -371,12 +375,12 @@ def rules_of(now: float, hours: Mapping[str, Sequence[Reading]]) -> tuple[tuple[
         recent = of_window(readings, now, _MINUTES * 60)
         span = recent[-1].at - recent[0].at if recent else 0.0
         for place, (name, chosen) in enumerate(((_EVALUATIONS, readings), (_ERRORS, readings),
-                                                (_EVALUATIONS, recent))):
+                                                (_RULE_REFUSALS, readings), (_EVALUATIONS, recent))):
             for labels, amount in growth([each.metrics for each in chosen], name):
                 known = dict(labels)
                 row = totals.setdefault((known.get("plugin", ""), known.get("point", ""), known.get("rule", "")),
-                                        [0.0, 0.0, 0.0])
-                row[place] += amount / (span or 1.0) if place == 2 else amount
+                                        [0.0, 0.0, 0.0, 0.0])
+                row[place] += amount / (span or 1.0) if chosen is recent else amount
     uses = [EvaluationCounts(*key, *row) for key, row in totals.items()]
     return tuple(sorted(uses, key=lambda each: (-each.evaluations, each.plugin, each.point, each.rule))), longest
 

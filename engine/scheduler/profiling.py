@@ -210,7 +210,8 @@ class _WhileDeciding(TimeSpent):
 
 def _expressions(plugin: str, timed: DocumentScheduler) -> list[ExpressionCost]:
     found = []
-    named = [(each.point, each.rule, each.program, each.failed) for each in timed.evaluations.values()]
+    named: list[tuple[str, str, Program | None, int]] = [
+        (each.point, each.rule, each.program, each.failed) for each in timed.evaluations.values()]
     for aggregate in timed.compiled.aggregates:
         parts = (("aggregates", aggregate.program), ("aggregates.groupBy", aggregate.group_by))
         named += [(point, aggregate.name, program, 0) for point, program in parts if program is not None]

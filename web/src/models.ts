@@ -709,6 +709,7 @@ export interface RuleRate {
   rule: string;
   evaluations: number;
   errors: number;
+  refusals: number;
   perSecond: number;
 }
 

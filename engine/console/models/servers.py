@@ -37,7 +37,7 @@ class ServerLine(Model, frozen=True, kw_only=True, rename="camel"):
     kinds: list[KindAge] = []
     kinds_left_out: int = 0
     refused: list[Fault] = []
-    """The problems of newer policies, with their places."""
+    """The problems of newer policies, and of those in the shadow, with their places."""
     refused_left_out: int = 0
     problems: list[str] = []
     """All else that is wrong."""
@@ -130,6 +130,8 @@ class RuleRate(Model, frozen=True, kw_only=True, rename="camel"):
     evaluations: int
     """The number of evaluations, counted by node, in the time of `RuleRatesView.seconds`."""
     errors: int
+    refusals: int
+    """The evaluations that refused the node, or the pod."""
     per_second: float
     """Evaluations per second in the last minutes."""
 
@@ -143,7 +145,7 @@ class RuleRatesView(Model, frozen=True, kw_only=True, rename="camel"):
     known: bool
     """False without a running server that counts evaluations."""
     seconds: float
-    """The time that `evaluations` and `errors` are of: up to an hour."""
+    """The time that `evaluations`, `refusals` and `errors` are of: up to an hour."""
     rules: list[RuleRate]
     rules_left_out: int
 

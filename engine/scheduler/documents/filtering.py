@@ -63,6 +63,7 @@ class FilterEvaluation:
             if np.logical_and.reduce(good):
                 continue
             bad = remaining[~good]
+            counters[id(rule.program)].refused += len(bad) - (0 if ignores else len(column.errors))
             passed[np.searchsorted(rows, bad)] = False
             if refused_by is None:
                 refused_by = np.full(self.size, -1, np.int16)

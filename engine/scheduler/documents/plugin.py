@@ -88,7 +88,7 @@ class DocumentScheduler:
             *(("filter", each.name, each.program) for each in compiled.filter),
             *(("score", each.item.name, each.program) for each in compiled.score),
         ]
-        self.evaluations = {id(program): Evaluations(point, rule, program) for point, rule, program in named}
+        self.evaluations = {id(program): Evaluations.of(point, rule, program) for point, rule, program in named}
         """The counters by the identity of the program."""
 
     def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
@@ -207,11 +207,14 @@ class DocumentScheduler:
             found = columns(snapshot, rows)
             if found is None:
                 return None
-            all_good = found[0]
-            counters[0].evaluated += len(rows)
-            for good, count in zip(found[1:], counters[1:], strict=True):
-                count.evaluated += int(np.count_nonzero(all_good))
-                all_good &= good
+            all_good, left = found[0], len(rows)
+            for place, (good, count) in enumerate(zip(found, counters, strict=True)):
+                if place:
+                    all_good &= good
+                passing = int(np.count_nonzero(all_good))
+                count.evaluated += left
+                count.refused += left - passing
+                left = passing
             return all_good
 
         return passed
@@ -340,6 +343,7 @@ class DocumentScheduler:
                     ignored.append((rule.name, error))
                     continue
                 return Refusal(rule.name, error.message, Code.ERROR, error)
+            counters.refused += 1
             return refusal_of(rule, context.frame, None)
         return None
 

@@ -8,7 +8,7 @@ from koordpolicy.engine.serving.daemons import Daemons
 from koordpolicy.engine.serving.instruments import Metric, MetricsRegistry
 
 from ..observe import metric_table as table
-from ..observe.policy_metrics import evaluations, plugin_counters, policies
+from ..observe.policy_metrics import ExpressionTotals, plugin_counters, policies
 from .bindings import bindings_under_way
 from .decision_record import DecisionRecord, Verb
 from .loaded_extender import Loaded
@@ -31,6 +31,7 @@ class Metrics:
         self._unknown = self.registry.counter(table.UNKNOWN_NODES)
         self._refreshes = self.registry.counter(table.CLUSTER_REFRESHES)
         self._overdue = self.registry.counter(table.OVERDUE_DECISIONS)
+        self._expressions = ExpressionTotals()
         self.watchdog: Watchdog | None = None
         self.binder: Daemons | None = None
         """The threads of /bind."""
@@ -77,7 +78,7 @@ class Metrics:
         extender = loaded.extender
         yield from policies(loaded.reloader)
         yield from _compared(extender)
-        yield evaluations(extender.scheduler.profiles)
+        yield from self._expressions.collect(extender.scheduler.profiles)
         yield from _known(loaded)
         yield table.NODES.value(len(extender.cluster.names))
         yield table.PINNED_PODS.value(extender.pins)

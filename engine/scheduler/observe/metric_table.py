@@ -93,8 +93,11 @@ SOURCE: Final = MetricSpec(
     "koord_policy_source_info", _I, "The hash of the active version of each source, as `koord-policy hash` prints it",
     ("path", "hash"))
 EXPRESSION_EVALUATIONS: Final = MetricSpec(
-    "koord_policy_expression_evaluations_total", _C, "Evaluations of expressions, counted by node; reset when the "
-    "plugin changes", ("plugin", "point", "rule"))
+    "koord_policy_expression_evaluations_total", _C, "Evaluations of expressions, counted by node. A cached result is "
+    "no evaluation", ("plugin", "point", "rule"))
+RULE_REFUSALS: Final = MetricSpec(
+    "koord_policy_rule_refusals_total", _C, "Evaluations of rules that refused, counted by node; of preFilter and "
+    "preEnqueue by pod", ("plugin", "point", "rule"))
 AUDIT_DECISIONS: Final = MetricSpec(
     "koord_policy_audit_decisions_total", _C, "Answers that a plugin with enforcement Warn or Audit would have changed "
     "(differs) or not (same)", ("plugin", "enforcement", "verb", "result"))
@@ -238,15 +241,15 @@ EXTENDER: Final = (
     DECISIONS, DECISION_SECONDS, REFUSALS, UNENFORCED_REFUSALS, EXPRESSION_ERRORS, UNKNOWN_NODES, CLUSTER_REFRESHES,
     OVERDUE_DECISIONS, READY, DECIDER_STUCK, RELOADS, LAST_RELOAD_SUCCESS, LAST_RELOAD_FAILURE, POLICIES_HEALTHY,
     RELOAD_RUNNING, GENERATION, RESTORED_GENERATION, ACTIVE_POLICIES, CONFIG, SOURCE, AUDIT_DECISIONS,
-    SHADOW_DECISIONS, SHADOW_SECONDS, SHADOW_READY, SHADOW_CONFIG, EXPRESSION_EVALUATIONS, LAST_REFRESH,
-    LAST_KIND_REFRESH, KIND_STALE, CACHE_MISMATCH, NODES, PINNED_PODS, ASSUMED_PODS, BINDING_PODS, OLDEST_BINDING,
-    ASSUMED_PODS_DROPPED,
+    SHADOW_DECISIONS, SHADOW_SECONDS, SHADOW_READY, SHADOW_CONFIG, EXPRESSION_EVALUATIONS, RULE_REFUSALS,
+    LAST_REFRESH, LAST_KIND_REFRESH, KIND_STALE, CACHE_MISMATCH, NODES, PINNED_PODS, ASSUMED_PODS, BINDING_PODS,
+    OLDEST_BINDING, ASSUMED_PODS_DROPPED,
 )
 """The rows of the extender's metrics."""
 
 POLICIES: Final = (
     RELOADS, LAST_RELOAD_SUCCESS, LAST_RELOAD_FAILURE, POLICIES_HEALTHY, RELOAD_RUNNING, GENERATION,
-    RESTORED_GENERATION, ACTIVE_POLICIES, CONFIG, SOURCE, EXPRESSION_EVALUATIONS,
+    RESTORED_GENERATION, ACTIVE_POLICIES, CONFIG, SOURCE, EXPRESSION_EVALUATIONS, RULE_REFUSALS,
 )
 """The rows of both servers about policies."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.reload.reloader import Reloader
+from koordpolicy.engine.scheduler.documents.evaluations import Evaluations
 from koordpolicy.engine.serving.instruments import Metric, MetricSpec, MetricType
 
 from ..profiles.profile import Profile
@@ -16,9 +18,29 @@ from .counters import TOTAL, Counters, evaluations_of
 
 PLUGIN_PREFIX: Final = "koord_policy_plugin_"
 """The prefix of the metrics that plugins count through their handle."""
+Expression: TypeAlias = tuple[str, str, str]
+"""Plugin, point and rule."""
+_MOST_RETIRED: Final = 1000
+"""The maximum number of expressions that no document has any more of which the amounts are reported."""
+_REFUSING: Final = frozenset(("filter", "preFilter", "preEnqueue"))
 _KINDS: Final = {
     Framework.SCHEDULER: "SchedulerPlugin", Framework.QOS: "QoSPlugin", Framework.DESCHEDULER: "DeschedulerPlugin",
 }
+
+
+class _Amounts(NamedTuple):
+    """The amounts of an expression."""
+
+    evaluated: int
+    refused: int
+    failed: int
+
+    def with_(self, more: Evaluations) -> _Amounts:
+        """Return the sum with the present amounts of a plugin."""
+        return _Amounts(self.evaluated + more.evaluated, self.refused + more.refused, self.failed + more.failed)
+
+
+_NOTHING: Final = _Amounts(0, 0, 0)
 
 
 def policies(reloader: Reloader) -> Iterator[Metric]:
@@ -38,13 +60,41 @@ def policies(reloader: Reloader) -> Iterator[Metric]:
     yield table.SOURCE.info(*({"path": source.path, "hash": source.digest or ""} for source in status.sources))
 
 
-def evaluations(profiles: Iterable[Profile]) -> Metric:
-    """Return the numbers of evaluations of the active documents' expressions."""
-    counts: dict[tuple[str, ...], int] = {}
-    for _, plugin, each in evaluations_of(profiles):
-        key = plugin, each.point, each.rule
-        counts[key] = counts.get(key, 0) + each.evaluated
-    return Metric(table.EXPRESSION_EVALUATIONS, counts.items())
+class ExpressionTotals:
+    """The numbers of evaluations, refusals and failures of documents' expressions since the start, over generations.
+
+    Each plugin counts from 0. When its counters are missed for the first time, their last amounts are added to those
+    of earlier plugins. For any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counting: dict[int, tuple[Expression, Evaluations]] = {}
+        self._before: OrderedDict[Expression, _Amounts] = OrderedDict()
+
+    def read(self, profiles: Iterable[Profile]) -> dict[Expression, _Amounts]:
+        """Return the amounts by plugin, point and rule, of the active documents and of those before."""
+        with self._lock:
+            counting = {id(each): ((plugin, each.point, each.rule), each)
+                        for _, plugin, each in evaluations_of(profiles)}
+            for identity, (key, each) in self._counting.items():
+                if identity not in counting:
+                    self._before[key] = self._before.get(key, _NOTHING).with_(each)
+                    self._before.move_to_end(key)
+            self._counting = counting
+            active = {key for key, _ in counting.values()}
+            for key in [key for key in self._before if key not in active][:-_MOST_RETIRED]:
+                del self._before[key]
+            found = dict(self._before)
+            for key, each in counting.values():
+                found[key] = found.get(key, _NOTHING).with_(each)
+            return found
+
+    def collect(self, profiles: Iterable[Profile]) -> Iterator[Metric]:
+        """Yield the metrics of evaluations and of refusals."""
+        found = self.read(profiles)
+        yield Metric(table.EXPRESSION_EVALUATIONS, [(key, each.evaluated) for key, each in found.items()])
+        yield Metric(table.RULE_REFUSALS, [(key, each.refused) for key, each in found.items() if key[1] in _REFUSING])
 
 
 def plugin_counters(counters: Counters, rows: Iterable[MetricSpec] = ()) -> Iterator[Metric]:

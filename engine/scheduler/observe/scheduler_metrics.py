@@ -19,9 +19,9 @@ from koordpolicy.engine.serving.instruments import Metric, MetricsRegistry
 from ..profiles.profile import Profile
 from ..verdict.verdict import Verdict
 from . import metric_table as table
-from .counters import Counters, evaluations_of
+from .counters import Counters
 from .metrics_recorder import POINT_NAMES, UNSCHEDULABLE_TIMEOUT, event_label
-from .policy_metrics import evaluations, plugin_counters, policies
+from .policy_metrics import ExpressionTotals, plugin_counters, policies
 
 SAMPLED_SHARE: Final = 0.1
 """The part of the attempts whose plugins are measured, as kube-scheduler's `pluginMetricsSamplePercent`."""
@@ -99,6 +99,7 @@ class SchedulerMetrics:
         self._refusals = counter(table.REFUSALS)
         self._unenforced = counter(table.UNENFORCED_REFUSALS)
         self._failures: Counter[tuple[str, str, str]] = Counter()
+        self._expressions = ExpressionTotals()
         self._lock = threading.Lock()
         self._decisions: dict[str, _Decisions] = {}
         self._decided_before: Counter[tuple[str, str, str]] = Counter()
@@ -205,7 +206,7 @@ class SchedulerMetrics:
         yield table.BINDING_PODS.value(len(ages))
         yield table.OLDEST_BINDING.value(max(ages, default=0.0))
         yield self._plugin_evaluations()
-        yield evaluations(sources.profiles())
+        yield from self._expressions.collect(sources.profiles())
         yield self._errors(sources.profiles())
         if sources.reloader is not None:
             yield from policies(sources.reloader)
@@ -222,9 +223,9 @@ class SchedulerMetrics:
 
     def _errors(self, profiles: tuple[Profile, ...]) -> Metric:
         found = Counter(dict.copy(self._failures))
-        for _, plugin, each in evaluations_of(profiles):
-            if each.failed:
-                found[plugin, each.point, each.rule] += each.failed
+        for key, amounts in self._expressions.read(profiles).items():
+            if amounts.failed:
+                found[key] += amounts.failed
         return table.EXPRESSION_ERRORS.of(*sorted(found.items()))
 
     # Parts

@@ -60,7 +60,8 @@ class FakeServer:
             f'scheduler_pending_pods{{queue="active"}} {waiting}', f'scheduler_pending_pods{{queue="gated"}} {waiting}',
             f"scheduler_scheduling_algorithm_duration_seconds_sum {placed / 100}",
             f"scheduler_scheduling_algorithm_duration_seconds_count {placed}",
-            f'koord_policy_expression_evaluations_total{{plugin="q",point="filter",rule="r"}} {placed * 10}'))
+            f'koord_policy_expression_evaluations_total{{plugin="q",point="filter",rule="r"}} {placed * 10}',
+            f'koord_policy_rule_refusals_total{{plugin="q",point="filter",rule="r"}} {placed * 2}'))
 
     def close(self) -> None:
         self._server.shutdown()

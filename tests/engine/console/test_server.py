@@ -140,7 +140,7 @@ def test_what_cannot_be_answered_is_refused_in_words(serve, path: str, status: i
 
 def test_a_long_expression_colours_the_map_as_a_body(serve):
     async def scenario(ask: Ask) -> None:
-        expression = "usage.cpu" +  " " * 20_000 + "+ 0"
+        expression = "usage.cpu" + " " * 20_000 + "+ 0"
         status, found, _ = await ask("/api/v1/colour", {"expression": expression})
         assert (status, found["numbers"]) == (200, [1000, 3000, None])
         status, found, _ = await ask("/api/v1/colour", {"pod": "shop/web-2"})

@@ -65,7 +65,21 @@ def test_a_server_has_its_state_the_ages_of_kinds_and_what_is_refused_with_its_p
         endpoint="http://a:1", kind="scheduler", state="unhealthy", silent=10.0, generation=3, hash="abc", leading=True,
         nodes=5, kinds=[KindAge(kind="Node", age=300.0, fault="is forbidden"), KindAge(kind="Pod", age=2.5)],
         refused=[Fault(severity="error", code="c", message="m", help="h", file="p.yaml", line=7, column=2, end_line=7,
-                       end_column=9)], problems=["w", "t", "unused"])]
+                       end_column=9)], problems=["w", "unused", "t"])]
+
+
+def test_an_invalid_shadow_is_shown_though_its_server_is_healthy():
+    problem = {"severity": "error", "message": "no field `x`", "file": "s.yaml", "line": 3}
+    shadow = {"ready": False, "policies": policies(sources=[{"problems": [problem], "warnings": ["unused"]}],
+                                                   warnings=["w"])}
+    [line] = servers_view(MonitorView(1, 100.0, (state(ready=True, policies=policies(), shadow=shadow),)), 5.0).servers
+    assert (line.state, [(each.message, each.file, each.line) for each in line.refused], line.problems) == (
+        "healthy", [("in the shadow: no field `x`", "s.yaml", 3)],
+        ["in the shadow: w", "in the shadow: unused",
+         "in the shadow: no valid policies, so that nothing is compared"])
+    for valid in (None, {"ready": True, "policies": policies()}):
+        view = MonitorView(1, 100.0, (state(ready=True, policies=policies(), shadow=valid),))
+        assert (servers_view(view, 5.0).servers[0].refused, servers_view(view, 5.0).servers[0].problems) == ([], [])
 
 
 def test_a_server_that_is_away_is_shown_with_its_last_answer_and_one_that_never_answered_as_such():
@@ -89,12 +103,13 @@ def test_replicas_disagree_by_the_hashes_of_those_that_answer():
 
 @pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize(
-    "key", ["policies", "cluster", "ready", "leading", "fault", "trouble", "configuration", "nodes"])
+    "key", ["policies", "cluster", "ready", "leading", "fault", "trouble", "configuration", "nodes", "shadow"])
 def test_hostile_statuses_are_shown_without_what_cannot_be_meant(key: str, value: Any):
     for data in ({key: value}, {"policies": policies(sources=value)}, {"policies": policies(warnings=value)},
                  {"policies": policies(sources=[{"problems": value}])}, {"policies": policies(digest=value)},
                  {"policies": policies(generation=value)}, {"cluster": {"kinds": value}},
-                 {"cluster": {"kinds": {"Pod": value}}}):
+                 {"cluster": {"kinds": {"Pod": value}}}, {"shadow": {"policies": value, "ready": value}},
+                 {"shadow": {"policies": policies(sources=value)}}):
         view = MonitorView(1, 100.0, (state(**data),))
         line = servers_view(view, 5.0).servers[0]
         assert json.loads(json.dumps(line.generation)) == line.generation
@@ -142,9 +157,9 @@ def test_charts_have_the_figures_that_some_server_has():
 
 
 def test_rates_of_rules_are_of_all_policies_or_of_one():
-    view = MonitorView(rules=(EvaluationCounts("p", "filter", "r", 7200.0, 3.0, 2.00049),
-                              EvaluationCounts("q", "score", "", 1.0, 0.0, 0.0)), rules_s=3600.0)
-    rate = RuleRate(plugin="p", point="filter", rule="r", evaluations=7200, errors=3, per_second=2.0)
+    view = MonitorView(rules=(EvaluationCounts("p", "filter", "r", 7200.0, 3.0, 40.0, 2.00049),
+                              EvaluationCounts("q", "score", "", 1.0, 0.0, 0.0, 0.0)), rules_s=3600.0)
+    rate = RuleRate(plugin="p", point="filter", rule="r", evaluations=7200, errors=3, refusals=40, per_second=2.0)
     assert rule_rates_view(view, "p") == RuleRatesView(known=True, seconds=3600.0, rules=[rate], rules_left_out=0)
     assert len(rule_rates_view(view).rules) == 2
 

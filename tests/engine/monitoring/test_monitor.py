@@ -41,8 +41,8 @@ def test_rates_are_those_between_two_rounds(serve, clock: Clock):
     (state,) = found.view.servers
     assert (state.kind, state.leading, state.restarts, state.error) == ("scheduler", True, 0, "")
     (rule,) = found.view.rules
-    assert (rule.plugin, rule.point, rule.rule, rule.evaluations, rule.per_second, found.view.rules_s) == (
-        "q", "filter", "r", 500.0, 50.0, 10.0)
+    assert (rule.plugin, rule.point, rule.rule, rule.evaluations, rule.refusals, rule.per_second,
+            found.view.rules_s) == ("q", "filter", "r", 500.0, 100.0, 50.0, 10.0)
 
 
 def test_a_standby_adds_nothing_to_the_figures(serve, clock: Clock):

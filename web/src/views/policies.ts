@@ -159,7 +159,7 @@ function ruleTable(policy: PolicyView, editor: Editor, audit: AuditView | null, 
   };
   const rate = (rule: RuleView): Child => {
     const found = rates?.rules.find((each) => each.rule === rule.name && each.point === rule.point);
-    return found ? `${short(found.evaluations)}${found.errors ? ` (${t(found.errors === 1 ? "oneError" : "errors", short(found.errors))})` : ""}` : "";
+    return found ? `${short(found.evaluations)} / ${short(found.refusals)} / ${short(found.errors)}` : "";
   };
   return rows(t("rules"), [{ text: t("name") }, { text: t("point") }, { text: t("expression") }, { text: t("reads") },
     ...(tallies.length ? [{ text: t("tally"), number: true }] : []), ...(rates ? [{ text: t("evaluatedIn", Math.round(rates.seconds / 60)), number: true }] : [])],

@@ -95,6 +95,45 @@ def test_nodes_are_refused_with_the_rule_its_message_and_what_failed() -> None:
     }
 
 
+COUNTED = """\
+  filter:
+  - {name: large, expression: allocatable.cpu >= 4000}
+  - {name: cool, expression: "usage.cpu < 2000 && pod.metadata.name != 'x'"}
+"""
+NUMERIC = """\
+  filter:
+  - {name: large, expression: allocatable.cpu >= 4000}
+  - {name: empty, expression: requested.cpu > 0}
+"""
+
+
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+def test_evaluations_are_counted_with_those_that_refuse_and_those_that_fail(policy: str) -> None:
+    asked = plugin(f"  failurePolicy: {policy}\n{COUNTED}")
+    filtered(asked, pod("p"), Cluster(CLUSTER).snapshot())
+    large, cool = asked.evaluations.values()
+    assert [large.refused, cool.refused] == [1, 1]  # d is small, b is hot, c is not measured
+    assert [(each.evaluated, each.failed) for each in (large, cool)] == [(4, 0), (3, 1)]
+
+
+def test_evaluations_of_numeric_columns_are_counted_alike() -> None:
+    asked, snapshot = plugin(NUMERIC), Cluster(CLUSTER).snapshot()
+    key = asked.cache_key(Point.FILTER, PodInfo.of(pod("p")), snapshot)
+    assert key is not None
+    assert key.vectorized is not None
+    assert not key.vectorized(snapshot, np.arange(4)).any()
+    assert [(each.evaluated, each.refused, each.failed) for each in asked.evaluations.values()] == [
+        (4, 1, 0), (3, 3, 0)]
+
+
+def test_a_rule_about_a_pod_that_refuses_it_is_counted() -> None:
+    asked = plugin("  preFilter:\n  - {name: small, expression: requests.cpu <= 2000}\n")
+    for each in (pod("p"), pod("p", cpu="3")):
+        asked.pre_filter(CycleState(), PodInfo.of(each), Cluster(node("a")).snapshot())
+    (small,) = asked.evaluations.values()
+    assert (small.evaluated, small.refused, small.failed) == (2, 1, 0)
+
+
 def test_ignored_errors_leave_the_check_out() -> None:
     asked = plugin("  failurePolicy: Ignore\n" + HOT)
     snapshot = Cluster(CLUSTER).snapshot()
