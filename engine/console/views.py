@@ -38,7 +38,7 @@ class View:
     needs: Mapping[str, str] = field(default_factory=dict)
     """The parameters that a query must name, with the form of each."""
     posted: bool = False
-    """Whether it is answered by POST, too."""
+    """True if it is answered by POST, too."""
 
     def check(self, query: Query) -> None:
         """Check that a query names what is needed; raise `NotPermitted` with what to ask for."""
