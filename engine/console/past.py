@@ -19,11 +19,11 @@ from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.flight_recorder.fields import Fields, need_recorded
-from koordpolicy.engine.flight_recorder.moments import Moments
+from koordpolicy.engine.flight_recorder.moments import Moments, nothing_recorded
 from koordpolicy.engine.flight_recorder.recorded_state import RecordedState, Step
 from koordpolicy.engine.flight_recorder.recording import FlightRecording
 from koordpolicy.engine.flight_recorder.records import Decided
-from koordpolicy.engine.flight_recorder.segments import segments_in
+from koordpolicy.engine.flight_recorder.segments import begin_of, segments_in
 from koordpolicy.engine.flight_recorder.settings import replay_settings
 from koordpolicy.engine.flight_recorder.timeline import Timeline
 from koordpolicy.engine.kubernetes.times import rfc3339
@@ -37,6 +37,8 @@ PAST_TIMES: Final = 4
 """The factor by which a view of the past may take longer than another view."""
 _PAUSE_S: Final = 2.0
 """The pause between two attempts to read on, at the end of a recording that may still be written."""
+_QUIET: Final = 60_000_000_000
+"""The time in ns after the last record, as nothing is written of a cluster in which nothing changes."""
 _BATCH: Final = 500
 _STATES: Final = 4
 _MOST_EXPIRY_S: Final = 1_000_000_000
@@ -86,13 +88,15 @@ class Past:
         """Return the recorded cluster at a time, within the deadline of the thread.
 
         Raises:
-            PolicyError: nothing is recorded of that time.
+            PolicyError: nothing is recorded of that time; the message has the recorded range.
             OverdueError: it takes too long; a later call goes on where this one ended.
         """
+        self._check(time)
         return self._moments.at(time, Deadline.poll)
 
     def decision_about(self, key: str, time: int) -> Decided | None:
         """Return the last recorded decision about a pod until a time; raises what `moment` raises."""
+        self._check(time)
         return self._moments.decision_about(key, time, Deadline.poll)
 
     def state_at(self, time: int, policies: PolicySet) -> ConsoleState:
@@ -104,12 +108,28 @@ class Past:
             PolicyError: nothing is recorded of that time, or the policies read what was not recorded.
             OverdueError: as `moment` does.
         """
+        self._check(time)
+        return self._state_at(time, policies)
+
+    def _check(self, time: int) -> None:
+        """Raise what `moment` raises for a time outside of the recording."""
+        segments = segments_in(self.directory)
+        if not segments:
+            return  # `Moments` says so
+        begin = begin_of(segments[0])
+        if begin <= time <= self._timeline.end + _QUIET:
+            return
+        end = max(self._timeline.end, self._moments.at(LAST, Deadline.poll).time)
+        if not begin <= time <= end + _QUIET:
+            raise nothing_recorded(f"the recording is of {rfc3339(begin)} to {rfc3339(end)}")
+
+    def _state_at(self, time: int, policies: PolicySet) -> ConsoleState:
         written = self._written_until(time)
         known = self._states.get(time)
         if known is None or known.state.policies is not policies or known.written not in (None, written):
             # The size is read before the state: if the segment grows meanwhile, the next call reads the state again.
-            known = self._states[time] = _Cached(state_of(self.moment(time), policies, time, name=str(self.directory)),
-                                                 written)
+            moment = self._moments.at(time, Deadline.poll)
+            known = self._states[time] = _Cached(state_of(moment, policies, time, name=str(self.directory)), written)
             while len(self._states) > _STATES:
                 self._states.popitem(last=False)
         self._states.move_to_end(time)
@@ -124,8 +144,8 @@ class Past:
 
     def last_state(self, policies: PolicySet, time: int | None = None) -> ConsoleState:
         """Return the state at the end of what is recorded, or at a time; raises what `state_at` raises."""
-        moment = self.moment(LAST if time is None else time)
-        return self.state_at(moment.time if time is None else time, policies)
+        at = self._moments.at(LAST, Deadline.poll).time if time is None else time
+        return self._state_at(at, policies)
 
     def _follow(self) -> None:
         steps = self._recording.follow(self.directory)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .recorded_state import RecordedState, Resync, Step
 from .records import Decided, Existing, Gap, Header, Policies, SegmentEnd, Started
-from .segments import Position, SegmentReader, name_of, segments_in
+from .segments import Position, SegmentReader, begin_of, name_of, segments_in
 
 _SPACING: Final = 20_000
 """The number of records between two checkpoints."""
@@ -84,9 +85,9 @@ class Moments:
             else:
                 faults.append(f"`{path.name}`: {fault or 'it ends before all objects were written'}")
         if not usable:
-            why = "; ".join(faults) or (f"its first segment is `{segments[0].name}`" if segments else "it is empty")
-            raise PolicyError([Problem(f"nothing is recorded of this time: {why}", help="choose another time",
-                                       code="recording")])
+            why = "; ".join(faults) or (
+                f"the recording begins at {rfc3339(begin_of(segments[0]))}" if segments else "it is empty")
+            raise nothing_recorded(why)
 
     def _in_segment(self, path: Path, time: int, poll: Callable[[], None]) -> tuple[RecordedState | None, str]:
         known = self._checkpoints.pop(path, [])
@@ -126,6 +127,12 @@ class Moments:
                 del self._checkpoints[path]
             if not self._checkpoints:
                 return
+
+
+def nothing_recorded(why: str) -> PolicyError:
+    """Return the error about a time of which nothing is recorded."""
+    return PolicyError([Problem(f"nothing is recorded of this time: {why}", help="choose another time",
+                                code="recording")])
 
 
 class _Fold:

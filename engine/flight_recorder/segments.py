@@ -272,6 +272,13 @@ def name_of(time: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}.{rest:09d}Z.segment"
 
 
+def begin_of(path: Path) -> int:
+    """Return the time at which a segment begins (ns since the epoch), by its name."""
+    text, _, rest = path.name.removesuffix("Z.segment").partition(".")
+    begin = datetime.strptime(f"{text}+0000", "%Y%m%dT%H%M%S%z")
+    return int(begin.timestamp()) * _SECOND + int(rest)
+
+
 def segments_in(directory: Path) -> list[Path]:
     """Return the segments in a directory, oldest first. Raises `OSError`."""
     return sorted(path for path in directory.iterdir()

@@ -153,8 +153,27 @@ def test_a_moment_shows_the_decisions_before_it_and_the_policies_then(serve, rec
         assert [each["reason"] for each in view["waiting"][0]["reasons"]] == ["Insufficient cpu"]
         assert view["policies"] == [{"name": "keep-off-hot-nodes", "state": "same"}]
         assert view["refused"] == ""
-        _, early = await ask("moment?at=2026-01-02T11:00:00Z")
-        assert early["error"].startswith("nothing is recorded of this time: its first segment is `20260102T120000")
+
+    serve(scenario, Past(recording))
+
+
+@pytest.mark.parametrize("at", ["2020-01-01T00:00:00Z", "2026-01-02T11:59:59Z", "2026-01-02T13:00:00Z",
+                                "2030-01-01T00:00:00Z"])
+def test_a_time_outside_of_the_recording_is_refused_with_its_range(serve, recording, at: str):
+    async def scenario(ask: Ask) -> None:
+        for path in (f"moment?at={at}", f"overview?at={at}", f"node-policies?name=cool&at={at}",
+                     f"recorded-decision?key=shop/late&at={at}"):
+            _, found = await ask(path)
+            assert (found["status"], found["error"]) == (
+                422, f"nothing is recorded of this time: the recording is of {START} to {END}"), path
+
+    serve(scenario, Past(recording))
+
+
+def test_the_end_of_a_recording_and_the_quiet_after_it_are_part_of_it(serve, recording):
+    async def scenario(ask: Ask) -> None:
+        for at in (START, END, "2026-01-02T12:01:30Z"):
+            assert (await ask(f"overview?at={at}"))[1]["now"] == at
 
     serve(scenario, Past(recording))
 

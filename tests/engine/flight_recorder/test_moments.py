@@ -72,7 +72,7 @@ def test_a_caller_that_changes_nothing_does_not_change_other_moments(long):
 def test_nothing_is_recorded_before_the_beginning(long):
     with pytest.raises(PolicyError) as raised:
         Moments(long).at(START - 1)
-    assert raised.value.problems[0].message.startswith("nothing is recorded of this time: its first segment is `2026")
+    assert raised.value.problems[0].message.startswith("nothing is recorded of this time: the recording begins at 2026")
 
 
 def test_an_empty_directory_has_no_moments(tmp_path):
