@@ -1,7 +1,8 @@
 """Show a cluster and running servers in the terminal, live: active policies, hot nodes, and pods that wait.
 
-The cluster is read again at each interval: a dump, or a live cluster by listing it. Of servers it is `/status`.
-Without either option it is the server at http://127.0.0.1:8888.
+A dump is read again when it has changed. A live cluster is listed once, and then watched as servers do; with `--once`,
+`--now` or `--output json` it is listed. Servers are called at each interval, at `/status` and `/metrics`. Without
+either option it is the server at http://127.0.0.1:8888. `?` lists the keys.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from koordpolicy.engine.monitoring.figures import ServerFigures, server_figures
 from koordpolicy.engine.source import PolicyError
 
-from .cluster_loading import cluster_of, moment_of
 from .composition import add_cluster
-from .endpoints import add_endpoints, caller_of, endpoints_of
+from .endpoints import add_endpoints
 from .exits import Exit, Stop
 from .numbers import positive_seconds
 from .terminal import add_output, write_json
-from .top_frame import TopFrame, cluster_figures, rendered
+from .top_frame import TopFrame, rendered
+from .top_screen import ENDS, TopScreen
+from .top_source import TopSource
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +46,10 @@ exit codes: 0 ended by q or Ctrl-C, or with --once and --output json, 2 usage, 3
 --once and --output json: a server does not respond
 """
 
-_ENDS: Final = ("q", "Q", "\x03", "\x04")
+_LONGEST_KEY: Final = 8
+_KEY_S: Final = 0.05
+"""The time within which the rest of a key arrives that is several characters."""
+_KEY_ENDS: Final = b"ABCDEFGHPQRS~"
 _PIPE_WIDTH: Final = 160
 
 
@@ -53,31 +58,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, required=False)
     add_endpoints(parser)
     parser.add_argument("--interval", metavar="SECONDS", type=positive_seconds, default=5.0,
-                        help="read cluster and servers this often (default: 5)")
+                        help="show the cluster and call the servers this often (default: 5)")
     parser.add_argument("--once", action="store_true", help="print one frame with all rows, and end")
     add_output(parser)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
     """Run the command; see the module."""
+    terminal = sys.stdout.isatty()
+    once = options.once or options.output == "json"
+    if not terminal and not once:
+        raise Stop("standard output is not a terminal: print one frame with `--once`")
+    with contextlib.closing(TopSource(options, watch=not once)) as source:
+        return _run(options, source, terminal=terminal)
+
+
+def _run(options: argparse.Namespace, source: TopSource, *, terminal: bool) -> Exit:
     if options.output == "json":
-        frame = frame_of(options)
+        frame = source.read()
         write_json(frame.to_json())
         return _outcome(frame)
     from rich.console import Console
 
-    terminal = sys.stdout.isatty()
     console = Console(highlight=False, markup=False, emoji=False, width=None if terminal else _PIPE_WIDTH)
     if options.once:
         with console.capture() as captured:
-            frame = frame_of(options)
+            frame = source.read()
             console.print(rendered(frame, height=None, width=console.width, live=False))
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
         return _outcome(frame)
-    if not terminal:
-        raise Stop("standard output is not a terminal: print one frame with `--once`")
     with _keys() as key:
-        show(lambda: frame_of(options), console, key, options.interval)
+        show(source.read, console, key, options.interval)
     return Exit.OK
 
 
@@ -86,38 +97,35 @@ def _outcome(frame: TopFrame) -> Exit:
     return Exit.OK if all(each.generation is not None for each in frame.servers) else Exit.EXCEEDED
 
 
-def frame_of(options: argparse.Namespace) -> TopFrame:
-    """Return the present figures of the cluster and the servers that the options name."""
-    servers: tuple[ServerFigures, ...] = ()
-    if options.endpoints or options.cluster is None:
-        answers = caller_of(options).ask_all(endpoints_of(options, unresolved=Exit.EXCEEDED), "/status")
-        servers = tuple(server_figures(each) for each in answers)
-    if options.cluster is None:
-        return TopFrame(servers)
-    cluster = cluster_of(options.cluster)
-    now = moment_of(options.now, options.cluster, cluster)
-    return TopFrame(servers, cluster_figures(cluster, now, options.cluster))
-
-
 def show(
     read: Callable[[], TopFrame], console: Console, key: Callable[[float], str], interval: float,
 ) -> None:
     """Show frames until a key ends it; `key` waits for a key for some seconds and returns it, or an empty string.
 
+    Other keys choose what is shown of a frame (`TopScreen`).
+
     A frame that cannot be read leaves the last one, with the reason. The first one raises what `read` raises.
     """
     from rich.live import Live
 
-    frame = _quietly(read)
+    frame, screen = _quietly(read), TopScreen()
     with Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live:
+        due = time.monotonic() + interval
         while True:
-            live.update(rendered(frame, height=console.height, width=console.width, live=True), refresh=True)
-            if key(interval) in _ENDS:
+            live.update(rendered(frame, height=console.height, width=console.width, live=True, screen=screen),
+                        refresh=True)
+            pressed = key(max(0.0, due - time.monotonic()))
+            if pressed in ENDS:
                 return
+            if pressed:
+                screen.press(pressed)
+                if time.monotonic() < due:
+                    continue
             try:
                 frame = _quietly(read)
             except (Stop, PolicyError, OSError) as error:
-                frame = TopFrame(frame.servers, frame.cluster, str(error))
+                frame = replace(frame, note=str(error))
+            due = time.monotonic() + interval
 
 
 def _quietly(read: Callable[[], TopFrame]) -> TopFrame:
@@ -125,7 +133,7 @@ def _quietly(read: Callable[[], TopFrame]) -> TopFrame:
     with contextlib.redirect_stderr(io.StringIO()) as reported:
         frame = read()
     lines = reported.getvalue().splitlines()
-    return TopFrame(frame.servers, frame.cluster, lines[0] if lines else "")
+    return replace(frame, note=lines[0] if lines else "")
 
 
 @contextlib.contextmanager
@@ -148,7 +156,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
                 ready, _, _ = select.select(waited, [], [], max(0.0, until - time.monotonic()))
                 if ended or reading in ready:
                     return "q"
-                return os.read(source, 1).decode("latin-1") if ready and source is not None else ""
+                return _key_from(source) if ready and source is not None else ""
 
             yield key
     finally:
@@ -156,6 +164,16 @@ def _keys() -> Iterator[Callable[[float], str]]:
             signal.signal(each, handler)
         os.close(reading)
         os.close(writing)
+
+
+def _key_from(source: int) -> str:
+    """Read a key; arrows and the like are several characters, which arrive together."""
+    found = os.read(source, 1)
+    while found[:1] == b"\x1b" and len(found) < _LONGEST_KEY and not (len(found) > 2 and found[-1:] in _KEY_ENDS):
+        if not select.select([source], [], [], _KEY_S)[0]:
+            break
+        found += os.read(source, 1)
+    return found.decode("latin-1")
 
 
 @contextlib.contextmanager

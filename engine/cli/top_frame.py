@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from koordpolicy.engine.escaping import one_line
 from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.monitoring.figures import ServerFigures
 
-from .endpoints import short
 from .sparks import time_of
 from .terminal import bar
+from .top_screen import HELP, Part, TopScreen
+from .top_servers import server_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.cluster.objects.pods import PodInfo
     from koordpolicy.engine.cluster.snapshot import Snapshot
+    from koordpolicy.engine.console.models.servers import ServersView
 
+T = TypeVar("T")
 _RESOURCES: Final = ("cpu", "memory")
 _MEBIBYTE: Final = 1024 * 1024
-_LINES_BESIDE: Final = 10
-"""Lines of a frame that are neither nodes nor pods: headings, and empty lines."""
 _LEAST_ROWS: Final = 3
 
 
@@ -99,6 +100,8 @@ class TopFrame:
     cluster: ClusterFigures | None = None
     note: str = ""
     """The reason why figures are missing or old."""
+    view: ServersView | None = None
+    """The servers as lines of the console's overview: with figures over the last minutes, and alerts."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -148,48 +151,114 @@ def _wait(pod: PodInfo, now: int) -> PodWait:
                    str(status.get("nominatedNodeName") or ""))
 
 
-def rendered(frame: TopFrame, *, height: int | None, width: int, live: bool) -> RenderableType:
-    """Return a frame for a terminal of some lines (None: all rows) and columns; `live` adds how to end it."""
+def rendered(
+    frame: TopFrame, *, height: int | None, width: int, live: bool, screen: TopScreen | None = None,
+) -> RenderableType:
+    """Return a frame for a terminal of some lines (None: all rows) and columns; `live` adds a line about keys.
+
+    `screen` is the part that is shown, all by default.
+    """
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = []
-    if frame.servers:
-        parts += [_servers(frame.servers), Text()]
-    if (cluster := frame.cluster) is not None:
-        measured = sum(each.measured is not None for each in cluster.nodes)
-        figures = (f"{counted(len(cluster.nodes), 'node')} ({measured} measured), "
-                   f"{counted(cluster.bound, 'pod')} bound, {len(cluster.waiting)} waiting")
-        parts += [Text(one_line(f"{cluster.source} at {rfc3339(cluster.now)}: {figures}"), style="bold"), Text()]
-        rows = None if height is None else max(
-            2 * _LEAST_ROWS, height - _LINES_BESIDE - len(frame.servers) - sum(bool(each.problems)
-                                                                               for each in frame.servers))
-        hottest = None if rows is None else rows - min(rows // 2, len(cluster.waiting))
-        parts += [_nodes(cluster.nodes, hottest, width), Text()]
-        parts.append(_pods(cluster.waiting, None if rows is None else rows // 2))
+    shown = screen or TopScreen()
+    if shown.helping:
+        return Group(*map(Text, HELP))
+    room = None if height is None else max(1, height - bool(frame.note) - live)
+    parts = list(_PAINTERS[shown.part](frame, room, width, shown))
     if frame.note:
         parts.append(Text(one_line(frame.note), style="red", no_wrap=True, overflow="ellipsis"))
     if live:
-        parts.append(Text("q: quit", style="dim"))
+        rows = shown.last + shown.page
+        place = f"  rows {shown.offset + 1}-{min(rows, shown.offset + shown.page)} of {rows:,}" if shown.last else ""
+        parts.append(Text(f"{_TABS}{place}  ?: keys  q: quit", style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts)
 
 
-def _servers(servers: Sequence[ServerFigures]) -> RenderableType:
+_TABS: Final = "1: all  2: servers  3: nodes  4: pods"
+
+
+def _all(frame: TopFrame, room: int | None, width: int, screen: TopScreen) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    lines = Text(no_wrap=True, overflow="ellipsis")
-    for number, each in enumerate(servers):
-        state, style = ("healthy", "green") if each.healthy else ("NOT HEALTHY", "bold red")
-        lines.append(("\n" if number else "") + one_line(f"{each.endpoint}  "))
-        lines.append(state, style=style)
-        if each.generation is not None:
-            nodes = "" if each.nodes is None else f", {counted(each.nodes, 'node')}"
-            lines.append(f"  generation {each.generation}, hash {short(each.hash)}{nodes}")
-        if each.problems:
-            first, *others = each.problems
-            more = f" (and {len(others)} more)" if others else ""
-            lines.append(f"\n  ! {one_line(first)}{more}", style="red")
-    return lines
+    if frame.view is not None and frame.view.servers:
+        lines = list(server_lines(frame.view))
+        if room is not None:
+            most = room if frame.cluster is None else max(_LEAST_ROWS, room // 3)
+            if len(lines) > most:
+                lines[most - 1:] = [Text(f"... {counted(len(lines) - most + 1, 'more line')}: press 2", style="dim")]
+            room -= len(lines) + 1
+        yield from (*lines, Text())
+    if (cluster := frame.cluster) is None:
+        return
+    yield from _heading(cluster)
+    rows = None if room is None else max(2 * _LEAST_ROWS, room - _HEADS_OF_BOTH)
+    of_pods = None if rows is None else min(rows // 2, len(cluster.waiting))
+    of_nodes = None if rows is None or of_pods is None else rows - of_pods
+    if of_nodes is not None and of_pods is not None:
+        screen.fit(max(len(cluster.nodes), len(cluster.waiting) + of_nodes - of_pods), of_nodes)
+    yield from (_nodes(_part(cluster.nodes, screen, of_nodes), width), Text(),
+                _pods(_part(cluster.waiting, screen, of_pods)))
+
+
+_HEADS_OF_BOTH: Final = 5
+"""The lines of a cluster that are neither nodes nor pods: headings, and empty lines."""
+
+
+def _all_servers(frame: TopFrame, room: int | None, _: int, screen: TopScreen) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if frame.view is None or not frame.view.servers:
+        yield Text("no servers are shown: name them with `--endpoints`")
+        return
+    lines = list(server_lines(frame.view, whole=True))
+    screen.fit(len(lines), len(lines) if room is None else room)
+    yield from _part(lines, screen, room)
+
+
+def _all_nodes(frame: TopFrame, room: int | None, width: int, screen: TopScreen) -> Iterator[RenderableType]:
+    yield from _table(frame, room, screen, lambda cluster: cluster.nodes, lambda nodes: _nodes(nodes, width))
+
+
+def _all_pods(frame: TopFrame, room: int | None, _: int, screen: TopScreen) -> Iterator[RenderableType]:
+    yield from _table(frame, room, screen, lambda cluster: cluster.waiting, _pods)
+
+
+_PAINTERS: Final = {Part.ALL: _all, Part.SERVERS: _all_servers, Part.NODES: _all_nodes, Part.PODS: _all_pods}
+
+
+def _table(
+    frame: TopFrame, room: int | None, screen: TopScreen, rows_of: Callable[[ClusterFigures], Sequence[T]],
+    table: Callable[[Sequence[T]], RenderableType],
+) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if frame.cluster is None:
+        yield Text("no cluster is shown: name one with `--cluster`")
+        return
+    rows = rows_of(frame.cluster)
+    fitting = len(rows) if room is None else max(_LEAST_ROWS, room - 3)
+    screen.fit(len(rows), fitting)
+    yield from _heading(frame.cluster)
+    yield table(_part(rows, screen, fitting))
+
+
+def _part(rows: Sequence[T], screen: TopScreen, most: int | None) -> Sequence[T]:
+    """Return the rows that are shown; the last ones where a list is shorter than the other one beside it."""
+    if most is None:
+        return rows
+    first = min(screen.offset, max(0, len(rows) - most))
+    return rows[first:first + most]
+
+
+def _heading(cluster: ClusterFigures) -> Iterator[Text]:
+    from rich.text import Text
+
+    measured = sum(each.measured is not None for each in cluster.nodes)
+    figures = (f"{counted(len(cluster.nodes), 'node')} ({measured} measured), "
+               f"{counted(cluster.bound, 'pod')} bound, {len(cluster.waiting)} waiting")
+    yield Text(one_line(f"{cluster.source} at {rfc3339(cluster.now)}: {figures}"), style="bold")
+    yield Text()
 
 
 def _grid(*heads: tuple[str, str]) -> Table:
@@ -208,8 +277,8 @@ _WITHOUT_BARS: Final = 54
 _SHORTEST_BAR: Final = 4
 
 
-def _nodes(nodes: Sequence[NodeHeat], most: int | None, width: int) -> RenderableType:
-    shown = {f"{each.name} (cordoned)" if each.unschedulable else each.name: each for each in nodes[:most]}
+def _nodes(nodes: Sequence[NodeHeat], width: int) -> RenderableType:
+    shown = {f"{each.name} (cordoned)" if each.unschedulable else each.name: each for each in nodes}
     # Where not all fits, bars and titles are shortened, then bars left out: they repeat what the numbers say.
     room = width - max(map(len, shown), default=0) - _WITHOUT_BARS
     requested, cells_of_bar = "requested", min(10, room // 2)
@@ -231,10 +300,10 @@ def _nodes(nodes: Sequence[NodeHeat], most: int | None, width: int) -> Renderabl
     return grid
 
 
-def _pods(pods: Sequence[PodWait], most: int | None) -> RenderableType:
+def _pods(pods: Sequence[PodWait]) -> RenderableType:
     grid = _grid(("waiting pod", "left"), ("priority", "right"), ("cpu", "right"), ("mem", "right"), ("since", "right"),
                  ("reason", "left"))
-    for each in pods[:most]:
+    for each in pods:
         reason = f"nominated to {each.nominated}" if each.nominated else each.reason or "no attempt is reported"
         grid.add_row(_plain(each.pod), str(each.priority), f"{each.cpu}m", f"{each.memory // _MEBIBYTE}Mi",
                      "?" if each.seconds is None else time_of(each.seconds), _plain(reason))

@@ -27,7 +27,7 @@ from koordpolicy.engine.console.models.servers import (
     WaitingView,
 )
 from koordpolicy.engine.console.server import ConsoleServer, Static
-from koordpolicy.engine.console.servers import disagreeing, rule_rates_view, servers_view, waiting_view
+from koordpolicy.engine.console.server_views import disagreeing, rule_rates_view, servers_view, waiting_view
 from koordpolicy.engine.console.views import View
 from koordpolicy.engine.monitoring.monitor import (
     EvaluationCounts,
