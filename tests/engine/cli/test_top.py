@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,8 @@ from koordpolicy.engine.console.server_views import servers_view
 from koordpolicy.engine.monitoring.alerts import ALERTS, RaisedAlert
 from koordpolicy.engine.monitoring.figures import ServerFigures, server_figures
 from koordpolicy.engine.monitoring.monitor import FigurePoint, MonitorView, ServerState
+from tests.engine.client.object_server import ObjectServer
+from tests.waiting import until
 
 from .conftest import Run, objects, pod, write_dump
 
@@ -283,7 +287,7 @@ def test_a_dump_is_read_again_only_if_it_has_changed(tmp_path: Path, monkeypatch
     monkeypatch.setattr(top_source, "cluster_of", lambda source: (reads.append(source), read(source))[1])
     for path in (write_dump(tmp_path / "c.json", objects()), str(tmp_path)):
         reads.clear()
-        source = TopSource(argparse.Namespace(cluster=str(path), endpoints=None, now=None, interval=5.0), watch=True)
+        source = source_of(cluster=str(path))
         first = source.read()
         assert source.read() == first
         assert len(reads) == 1
@@ -291,6 +295,30 @@ def test_a_dump_is_read_again_only_if_it_has_changed(tmp_path: Path, monkeypatch
         assert source.read() != first
         assert len(reads) == 2
         source.close()
+
+
+def source_of(**more: object) -> TopSource:
+    return TopSource(argparse.Namespace(**{"cluster": None, "endpoints": None, "now": None, "interval": 5.0} | more),
+                     watch=True)
+
+
+def test_a_live_cluster_is_listed_once_and_then_watched(tmp_path: Path, monkeypatch):
+    with ObjectServer(streaming=False) as running:
+        (tmp_path / "kubeconfig").write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [{"name": "c", "cluster": {"server": running.server}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}]}), encoding="utf-8")
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        for each in objects()[:1]:
+            running.put(each)
+        with contextlib.closing(source_of(cluster="kube")) as source:
+            first = source.read().cluster
+            assert (first.source, [each.name for each in first.nodes], first.waiting) == ("kube", ["cool"], ())
+            running.put(pod("new", "1"))
+            until(lambda: [each.pod for each in source.read().cluster.waiting] == ["shop/new"])
+        assert len(running.requested("Node", watch=False)) == 1
+        assert len(running.requested("Pod", watch=False)) == 1
 
 
 def test_without_a_terminal_one_frame_must_be_demanded(run: Run, dump: Path):
