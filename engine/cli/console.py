@@ -121,8 +121,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")
     group.add_argument("--view-timeout", metavar="SECONDS", type=_seconds, default=_SECONDS,
-                       help="how long an evaluation may take; a cycle of the descheduler may take four times as long "
-                            f"(default: {_SECONDS:g})")
+                       help="the processor time that an evaluation may take; a cycle of the descheduler may take four "
+                            f"times as much (default: {_SECONDS:g})")
     group.add_argument("--analysis-timeout", metavar="SECONDS", type=_long_seconds, default=_JOB_SECONDS,
                        help="how long an audit may take, or the comparison of a draft with the active policies, in the "
                             f"background (default: {_JOB_SECONDS:g})")

@@ -82,7 +82,7 @@ class DraftRoutes:
         except PolicyError as error:
             return json_answer(CheckView(faults=faults(error.problems), policies=[], tests=0))
         return await self._views.answer(lambda state: check_draft(state.policies, draft.text, draft.file),
-                                         movable=True)
+                                         kind="draft", movable=True, typed=True)
 
     async def _evaluate(self, request: web.Request) -> web.Response:
         from .playground import evaluate_draft  # noqa: PLC0415 - as above
@@ -91,7 +91,7 @@ class DraftRoutes:
         await self.vet(draft.text, draft.file)
         return await self._views.answer(
             lambda state: evaluate_draft(state, draft.text, draft.pod, draft.offset, draft.file), at=draft.at,
-            movable=True)
+            kind="draft", movable=True, typed=True)
 
     async def _tests(self, request: web.Request) -> web.Response:
         from .playground import run_tests  # noqa: PLC0415 - as above
@@ -99,7 +99,7 @@ class DraftRoutes:
         draft = await draft_in(request)
         await self.vet(draft.text, draft.file)
         return await self._views.answer(lambda state: run_tests(state.policies, draft.text, draft.file),
-                                         movable=True)
+                                         kind="draft", movable=True, typed=True)
 
     async def _complete(self, request: web.Request) -> web.Response:
         from .authoring import complete  # noqa: PLC0415 - as above

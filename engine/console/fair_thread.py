@@ -28,14 +28,14 @@ class UsedTime:
     def __init__(self, *, drain: float = DRAIN, clock: Callable[[], float] = time.monotonic) -> None:
         """`drain` is in seconds per second of the clock."""
         self.drain = drain
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
         self._levels: OrderedDict[str, _Level] = OrderedDict()
 
     def charge(self, client: str, seconds: float) -> None:
         """Add time that was used for a client; 0 notes that the client is there."""
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             self._levels[client] = _Level(self._level(client, now) + seconds, now)
             self._levels.move_to_end(client)
             while len(self._levels) > _MOST_CLIENTS:
@@ -44,12 +44,12 @@ class UsedTime:
     def of(self, client: str) -> float:
         """Return the time that was used for a client, without what has drained away."""
         with self._lock:
-            return self._level(client, self._clock())
+            return self._level(client, self.clock())
 
     def has_others(self, client: str, within: float) -> bool:
         """Return whether another client was charged in the last seconds; the client `""`, the console, is none."""
         with self._lock:
-            since = self._clock() - within
+            since = self.clock() - within
             return any(name not in ("", client) and level.at >= since for name, level in self._levels.items())
 
     def _level(self, client: str, now: float) -> float:
@@ -66,8 +66,9 @@ class _Job:
 class FairThread:
     """A daemon thread, started when it is needed, whose time is shared fairly by clients.
 
-    The next job is the oldest one of the client with the least used time, which is charged with what the job takes.
-    Clients with the same time have their turns one after the other.
+    The next job is one of the client with the least used time, which is charged with what the job takes; of its jobs the
+    oldest one of the kind with the least used time. Clients, and kinds, with the same time have their turns one after the
+    other.
     """
 
     def __init__(self, name: str, used: UsedTime, *, timer: Callable[[], float] = time.thread_time) -> None:
@@ -75,19 +76,20 @@ class FairThread:
         self._name = name
         self._used = used
         self._timer = timer
-        self._queues: OrderedDict[str, deque[_Job]] = OrderedDict()
-        """Not empty each; the client whose turn was last is at the end."""
+        self._of_kinds = UsedTime(drain=used.drain, clock=used.clock)
+        self._queues: OrderedDict[tuple[str, str], deque[_Job]] = OrderedDict()
+        """By client and kind, not empty each; the one whose turn was last is at the end."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def submit(self, client: str, run: Callable[[], T]) -> Future[T]:
-        """Queue a call for a client; raises `RuntimeError` after `close`."""
+    def submit(self, client: str, run: Callable[[], T], kind: str = "") -> Future[T]:
+        """Queue a call of a kind for a client; raises `RuntimeError` after `close`."""
         future: Future[T] = Future()
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"no work is taken any more by `{self._name}`")
-            self._queues.setdefault(client, deque()).append(_Job(future, run))
+            self._queues.setdefault((client, kind), deque()).append(_Job(future, run))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
@@ -97,9 +99,11 @@ class FairThread:
     def waiting(self, client: str | None = None) -> int:
         """Return the number of jobs that have not begun, of a client or of all."""
         with self._changed:
-            if client is None:
-                return sum(map(len, self._queues.values()))
-            return len(self._queues.get(client, ()))
+            return sum(len(jobs) for (of, _), jobs in self._queues.items() if client in (None, of))
+
+    def used_for(self, client: str, kind: str) -> float:
+        """Return the time that this thread used lately for one kind of a client's jobs."""
+        return self._of_kinds.of(f"{client}\0{kind}")
 
     def close(self) -> None:
         """End the thread, and cancel what has not begun; waits for nothing."""
@@ -113,30 +117,38 @@ class FairThread:
 
     def _work(self) -> None:
         while (taken := self._take()) is not None:
-            client, job = taken
+            of, job = taken
             if job.future.set_running_or_notify_cancel():
                 began = self._timer()
                 try:
                     found = job.run()
                 except BaseException as error:  # the caller gets the error
-                    self._used.charge(client, self._timer() - began)
+                    self._charge(of, self._timer() - began)
                     job.future.set_exception(error)
                 else:
-                    self._used.charge(client, self._timer() - began)
+                    self._charge(of, self._timer() - began)
                     job.future.set_result(found)
                     del found
             del taken, job  # frees arguments and results before the next work comes
 
-    def _take(self) -> tuple[str, _Job] | None:
-        """Wait for the next job, and return it with its client; None after `close`."""
+    def _charge(self, of: tuple[str, str], seconds: float) -> None:
+        self._used.charge(of[0], seconds)
+        self._of_kinds.charge("\0".join(of), seconds)
+
+    def _take(self) -> tuple[tuple[str, str], _Job] | None:
+        """Wait for the next job, and return it with its client and kind; None after `close`."""
         with self._changed:
             while not self._queues and not self._closed:
                 self._changed.wait()
             if self._closed:
                 return None
-            client = min(self._queues, key=self._used.of)
-            jobs = self._queues.pop(client)
+            of = min(self._queues, key=lambda each: (self._used.of(each[0]), self._of_kinds.of("\0".join(each))))
+            jobs = self._queues.pop(of)
             job = jobs.popleft()
             if jobs:
-                self._queues[client] = jobs  # at the end: others with the same time come first
-            return client, job
+                self._queues[of] = jobs
+            for other in [each for each in self._queues if each[0] == of[0]]:
+                self._queues.move_to_end(other)  # other clients with the same time come first
+            if jobs:
+                self._queues.move_to_end(of)
+            return of, job

@@ -132,7 +132,7 @@ class ConsoleServer:
         app.router.add_get("/static/{name}", self._file)
         app.router.add_get(f"{_API}session", self._session)
         for view in VIEWS:
-            for method in ("GET", "POST") if view.posted else ("GET",):
+            for method in ("GET", "POST") if view.typed else ("GET",):
                 self._add(app, Route(method, view.name, partial(self._view, view), view.rights, view.cost))
         for routes in self._sets:
             for each in routes.routes():
@@ -215,7 +215,7 @@ class ConsoleServer:
         at = query.get("at", "")  # a recording may grow
         return await self._views.answer(
             lambda state: view.of(state, query), at=at, times=view.times, key="" if at else _key(view.name, query),
-            movable=True)
+            kind=view.name, movable=True, typed=view.typed)
 
 
 def _refusal(error: str, status: int, found: Sequence[Fault] = (), *, shown: bool = False) -> web.Response:

@@ -1,6 +1,6 @@
 """The views as a table: the name in the path, the function, and the cost of a request.
 
-Views are answered by GET; those whose parameters may be long also by POST, with the parameters as a JSON object.
+Views are answered by GET; those of what a user has typed also by POST, with the parameters as a JSON object.
 
 A view is computed by the thread that owns the state, within a deadline (`view_thread`). What needs more than a state
 and a query, such as a body or a running server, is a set of routes of its own (`routes`).
@@ -37,8 +37,8 @@ class View:
     """The time that it may take, in times of another view's."""
     needs: Mapping[str, str] = field(default_factory=dict)
     """The parameters that a query must name, with the form of each."""
-    posted: bool = False
-    """True if it is answered by POST, too."""
+    typed: bool = False
+    """True if it evaluates what a user has typed, which may be long: it is answered by POST, too."""
 
     def check(self, query: Query) -> None:
         """Check that a query names what is needed; raise `NotPermitted` with what to ask for."""
@@ -78,7 +78,7 @@ VIEWS: Final = (
     View("overview", lambda state, _: policies.overview(state), CLUSTER),
     View("map", lambda state, query: nodes.cluster_map(state, query.get("group", "zone")), CLUSTER),
     View("colour", lambda state, query: colour(state, query["expression"], query.get("pod", "")), CLUSTER,
-         needs={"expression": "EXPRESSION"}, posted=True),
+         needs={"expression": "EXPRESSION"}, typed=True),
     View("node", lambda state, query: nodes.node_view(state, query["name"]), CLUSTER, needs=_NODE),
     View("pod", lambda state, query: pods.pod_view(state, query["key"]), CLUSTER, needs=_POD),
     View("pod-node", lambda state, query: pods.pod_node_view(state, query["key"], query["node"]), CLUSTER,

@@ -128,7 +128,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     record_usage(folder / "usage.jsonl")
     with process(folder / "console.log", "console", "--cluster", str(folder / "dump.json"), "--now", NOW, "--policies",
                  str(ROOT / "policies"), "--recorded", str(folder / "flight"), "--agent-recording",
-                 str(folder / "usage.jsonl"), "--bind", "127.0.0.1:0", "--view-timeout", "120") as url:
+                 str(folder / "usage.jsonl"), "--bind", "127.0.0.1:0") as url:
         yield url
 
 

@@ -23,12 +23,12 @@ class Turns:
         self._begun = threading.Event()
         self._thread.submit("", lambda: self._begun.wait(PATIENCE_S))
 
-    def add(self, client: str, name: str, seconds: float) -> None:
+    def add(self, client: str, name: str, seconds: float, kind: str = "") -> None:
         def job() -> None:
             self._worked += seconds
             self.done.append(name)
 
-        self._last = self._thread.submit(client, job)
+        self._thread.submit(client, job, kind)
 
     def run(self) -> list[str]:
         self._begun.set()
@@ -57,6 +57,24 @@ def test_the_client_whose_jobs_took_least_is_next():
         turns.add("ben", f"b{number}", 1.0)
     assert turns.run() == ["a0", "b0", "b1", "b2", "b3", "b4", "a1", "b5", "a2"]
     assert [turns.used.of("ana"), turns.used.of("ben")] == [15.0, 6.0]
+
+
+def test_of_one_client_the_kind_that_took_least_is_next():
+    turns = Turns()
+    for number in range(3):
+        turns.add("ana", f"slow{number}", 5.0, "colour")
+    for number in range(2):
+        turns.add("ana", f"fast{number}", 0.1, "map")
+    turns.add("ben", "other", 1.0, "colour")
+    assert turns.run() == ["slow0", "other", "fast0", "fast1", "slow1", "slow2"]
+
+
+def test_kinds_of_clients_with_the_same_time_have_turns():
+    turns = Turns()
+    for kind in ("map", "pod"):
+        turns.add("ana", f"ana {kind}", 0.0, kind)
+    turns.add("ben", "ben map", 0.0, "map")
+    assert turns.run() == ["ana map", "ben map", "ana pod"]
 
 
 def test_a_job_that_fails_is_charged_and_the_next_one_is_done():

@@ -232,7 +232,7 @@ def test_a_view_that_takes_too_long_is_refused_and_the_next_one_is_answered(serv
 
     async def scenario(ask: Ask) -> None:
         assert (await ask("/api/v1/colour?expression=1"))[:2] == (
-            503, {"error": "it takes more than 5 s", "status": 503, "faults": []})
+            503, {"error": "it takes more than 5 s of processor time", "status": 503, "faults": []})
         assert (await ask("/api/v1/map"))[0] == 200
 
     serve(scenario)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.console.fair_thread import UsedTime
 from koordpolicy.engine.console.guard import NotPermitted
@@ -118,6 +119,41 @@ def test_views_of_a_client_who_used_much_time_make_room_for_others_if_there_are_
     asyncio.run(scenario())
     assert looked.threads == ["console", "console", "console-aside", "console"]
     assert [each is state for each in looked.states] == [True, True, False, True]
+
+
+def test_what_a_client_types_makes_room_for_its_other_views_once_it_took_much_time(
+    state: ConsoleState, used: UsedTime,
+):
+    looked, worked = Looked(), [0.0]
+    views = ViewThread(state, used=used, timer=lambda: worked[0])
+
+    def typed(of: ConsoleState) -> SearchView:
+        worked[0] += 4.0
+        return looked(of)
+
+    async def scenario() -> None:
+        for _ in range(2):
+            await ask(views, "ana", typed, kind="colour", movable=True, typed=True)
+        await ask(views, "ana", looked, kind="map", movable=True)
+
+    asyncio.run(scenario())
+    views.close()
+    assert looked.threads == ["console", "console-aside", "console"]
+
+
+def test_a_view_may_wait_for_longer_than_it_may_work(state: ConsoleState):
+    views, waiting = ViewThread(state, seconds=0.1), threading.Event()
+
+    def wait(_: ConsoleState) -> SearchView:
+        waiting.wait(0.3)
+        Deadline.poll()
+        return NOTHING
+
+    async def scenario() -> None:
+        assert (await ask(views, "ana", wait)).status == 200
+
+    asyncio.run(scenario())
+    views.close()
 
 
 def test_a_client_who_used_too_much_time_is_refused_while_there_are_others(views: ViewThread, used: UsedTime):
