@@ -36,7 +36,7 @@ class Part(enum.Enum):
 
 @dataclass(slots=True)
 class TopScreen:
-    """What is shown. `page` and `last` are set when it is drawn."""
+    """The part of a frame that is shown, from a row on. `page` and `last` are set when it is drawn."""
 
     part: Part = Part.ALL
     offset: int = 0

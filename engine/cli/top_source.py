@@ -109,7 +109,7 @@ def _answer(state: ServerState) -> EndpointAnswer:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """Return what differs if a dump, or a file of a directory, was changed; None for what is neither."""
+    """Return the names, times and sizes of the files of a dump; None for a source that is none."""
     try:
         if path.is_file():
             files = [path]

@@ -122,7 +122,7 @@ def _class(value: Any) -> _Class:
 
 def _told_apart(names: Sequence[str]) -> list[str]:
     """Return names of which those that are alike, or look like that of all others, have a number."""
-    seen = Counter((OTHERS,))
+    seen: Counter[str] = Counter((OTHERS,))
     found = []
     for name in names:
         seen[name] += 1

@@ -66,9 +66,9 @@ class _Job:
 class FairThread:
     """A daemon thread, started when it is needed, whose time is shared fairly by clients.
 
-    The next job is one of the client with the least used time, which is charged with what the job takes; of its jobs the
-    oldest one of the kind with the least used time. Clients, and kinds, with the same time have their turns one after the
-    other.
+    The next job is one of the client with the least used time, which is charged with what the job takes; of its jobs
+    the oldest one of the kind with the least used time. Clients, and kinds, with the same time have their turns one
+    after the other.
     """
 
     def __init__(self, name: str, used: UsedTime, *, timer: Callable[[], float] = time.thread_time) -> None:

@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from koordpolicy.__main__ import builtins
+from koordpolicy.engine.client.server_calls import Caller
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.flight_recorder.fields import Fields
@@ -177,6 +178,13 @@ def opened(page: Page, url: str, view: str) -> dict[str, float]:
     took = 1000 * (time.monotonic() - started)
     tasks = page.evaluate("window.tasks")
     return {"complete": round(took), "longest task": round(max(tasks, default=0)), "loop": round(page.evaluate(_LOOP))}
+
+
+@pytest.mark.parametrize("path", [
+    "evictions", "eviction?key=shop/web-0003-1", "node-policies?name=node-0003", "overview", "policies"])
+def test_views_of_whole_cycles_are_answered_within_the_default_time(console, path: str):
+    answer = Caller(seconds=PATIENCE_MS / 1000).ask(console, f"/api/v1/{path}")
+    assert (answer.code, answer.data.get("error")) == (200, None)
 
 
 LOOKS = [("light", 1280), ("dark", 420), *([("dark", 1280), ("light", 420)] if SCREENSHOTS else [])]
