@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE_S
 
 from .conftest import HOT, NOW, OBJECTS, node
 
-NOTHING = SearchView(found=[], near=[])
+NOTHING = SearchView(found=[], left_out=0)
 
 
 @pytest.fixture
