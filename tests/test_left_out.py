@@ -21,7 +21,6 @@ EXCEPTIONS: Final = {
     ("console/node_time.py", "_MOST_CHANGES"): "the problem of the source says so",
     ("console/node_time.py", "_SHOWN_FILES"): "the others are counted in `more`",
     ("console/nodes.py", "_MOST_OPINIONS"): "all pending pods without an opinion are counted in `opinions_left_out`",
-    ("console/pods.py", "_MOST_FOUND"): "the others of all kinds are counted in `left_out`",
     ("console/pods.py", "_MOST_NEAR"): "proposals for a name that nothing has",
     ("console/policies.py", "_MOST_WAITING"): "all other pending pods are counted in `waiting_left_out`",
     ("console/state.py", "MOST_PENDING"): "`decided` and `pending` of the view say so",
