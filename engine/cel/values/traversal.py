@@ -98,7 +98,7 @@ def texts(*arguments: object) -> int:
     """Return the steps through the strings and bytes among some arguments."""
     steps = 0
     for each in arguments:
-        if each.__class__ is str or each.__class__ is bytes:
+        if isinstance(each, str | bytes):
             steps += len(each) // _PER_STEP
     return steps
 

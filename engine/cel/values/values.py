@@ -358,7 +358,7 @@ def equal_or_raise(left: object, right: object) -> bool:
 
 def _differ_in_kind(left: object, right: object) -> bool:
     """Return whether the left one of two optionals holds a library's value, and the right one another kind."""
-    while left.__class__ is Optional and right.__class__ is Optional:
+    while isinstance(left, Optional) and isinstance(right, Optional):
         if left is NONE or right is NONE:
             return False
         left, right = left.value, right.value
@@ -430,7 +430,7 @@ def equal_maps(left: Mapping[object, object], right: Mapping[object, object]) ->
         return False
     for key, value in left.items():
         other = right.get(key, _MISSING)
-        if key.__class__ is DoubleKey and key != DoubleKey(key.value):
+        if isinstance(key, DoubleKey) and key != DoubleKey(key.value):
             return False  # NaN, which a dict finds by its identity
         if value.__class__ in _PLAINLY_EQUAL and value.__class__ is other.__class__:
             if value != other:
