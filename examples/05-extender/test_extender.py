@@ -121,7 +121,8 @@ def test_the_arguments_of_the_deployment_are_options_of_the_command(capsys):
     # Without the files that only the pod has, the first of them is what is missed: the options themselves are known.
     words = [word.replace("/etc/koord-policy/policies", str(BASE / "policies")) for word in main["args"]]
     assert cli.main(words, builtins) == 2
-    assert capsys.readouterr().err == "koord-policy: there is no file `/etc/koord-policy/tls/tls.crt`\n"
+    assert capsys.readouterr().err == (
+        "koord-policy: there is no file `/etc/koord-policy/tls/tls.crt`: `--tls-cert` takes a certificate (PEM)\n")
 
 
 def test_everything_that_is_watched_may_be_watched():
