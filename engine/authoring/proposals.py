@@ -237,9 +237,12 @@ def _members(seen: Environment, operand: str) -> Iterator[Proposal]:
             yield Proposal(name, "variable", str(definition.type))
         return
     for name, function in seen.functions.items():
-        if name.startswith(f"{operand}."):
+        if name.startswith(f"{operand}.") and function.overloads:
             yield Proposal(name.removeprefix(f"{operand}."), "function", signature(name, function.overloads[0]),
                            function.doc)
+    for name, texts in GLOBAL_MACROS.items():
+        if name.startswith(f"{operand}."):
+            yield Proposal(name.removeprefix(f"{operand}."), "keyword", *texts)
     checked = checked_in(seen, operand)
     if checked is None:
         return

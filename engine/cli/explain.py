@@ -241,11 +241,12 @@ def _within_limit(options: argparse.Namespace, make: Callable[[], Explained]) ->
         finding = (explain_decision(explained, best=options.best) if options.node is None else
                    explain_node(explained, options.node))
         # After the deadline, failures of expressions are errors, not reasons.
-        if not deadline.passed:
+        if deadline.stopped is None or not deadline.passed:
             return explained, finding
     where = f", and an expression of `{deadline.stopped.name}` was stopped" if deadline.stopped else ""
-    raise Stop(f"the explanation took longer than {_LONGEST_S:g} s{where}: make the policies simpler, or name one node "
-               "with `--node`", Exit.EXCEEDED)
+    advice = ", or name one node with `--node`" if options.node is None else ""
+    raise Stop(f"the explanation took longer than {_LONGEST_S:g} s{where}: make the policies simpler{advice}",
+               Exit.EXCEEDED)
 
 
 def explain(pod: PodInfo, cluster: Cluster, live: Live, now: int, settings: Settings | None = None) -> Explained:

@@ -168,9 +168,9 @@ def lint_settings(path: Path | None) -> LintConfiguration:
     """
     if path is None:
         path = nearest(Path.cwd())
-    else:
-        need_file(path, "`--settings` takes a koord-policy.yaml")
-    return load_settings(path) if path is not None else LintConfiguration()
+        return load_settings(path, found=True) if path is not None else LintConfiguration()
+    need_file(path, "`--settings` takes a koord-policy.yaml")
+    return load_settings(path)
 
 
 def _looked(
@@ -350,7 +350,7 @@ def report_of(texts: Mapping[str, bytes], builtins: Builtins) -> LintReport:
     files = _Files(replace(loaded, problems=(*problems, *loaded.problems)), tuple(sources), (), tuple(texts))
     found, whole = _compile(files, builtins)
     path = nearest(Path(next(iter(texts))).parent)
-    settings = load_settings(path) if path is not None else LintConfiguration()
+    settings = load_settings(path, found=True) if path is not None else LintConfiguration()
     entries = _entries(found, check(whole, sources, settings))
     return LintReport(ordered(entries), files.names, loaded.read, __version__)
 

@@ -21,7 +21,7 @@ from .composition import discovered_plugins
 from .exits import Exit, Stop
 from .numbers import percent
 from .policy_sources import add_bundle_options, as_files, bundle_options, is_bundle
-from .terminal import progress, warn, write, write_file, write_json, write_report
+from .terminal import progress, reports_begun, warn, write, write_file, write_json, write_report
 from .time_limit import compile_limit
 
 if TYPE_CHECKING:
@@ -103,10 +103,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         return watch(options.paths, lambda: _run_and_report(options, builtins))
     with as_files(options.paths, bundle_options(options)) as paths:
         options.paths = paths
+        before = reports_begun()
         try:
             return _run(options, builtins)
         except (PolicyError, Stop) as error:
-            _annotate_end(error, options.output)
+            if reports_begun() == before:
+                _annotate_end(error, options.output)
             raise
 
 

@@ -402,12 +402,12 @@ class LeaderElection:
 
     def _changed(self, action: str, what: str, callback: Callable[[], None] | None) -> None:
         elector = self._elector
+        if callback is not None:
+            callback()
         if self._events is not None:
             self._events.record(
                 elector.lease, type="Normal", reason="LeaderElection", action=action, controller=self._controller,
                 note=f"{elector.settings.identity} {what}")
-        if callback is not None:
-            callback()
 
 
 def renewal_fault(lease: LeaseSettings | None, election: LeaderElection | None, now: float) -> str:

@@ -22,6 +22,7 @@ SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _LARGEST_CONFIGMAP: Final = 1024 * 1024
+_OUR_API: Final = re.compile(rf"""(?m)^[\s{{\-,]*"?apiVersion"?\s*:\s*["']?{re.escape(GROUP)}/""")
 _CONFIGMAP_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
@@ -110,6 +111,24 @@ def load_paths(
     return Documents(loaded.documents, in_order((*problems, *loaded.problems)), loaded.read)
 
 
+def holds_policies(path: Path) -> bool:
+    """Return whether a file is a text with our API group as the `apiVersion` of a document; False if it is unreadable.
+
+    Messages may show the text of such a file only, unless the user named it: others may hold secrets.
+    """
+    try:
+        text = read_file(path).text
+    except PolicyError:
+        return False
+    return "\0" not in text and _OUR_API.search(text) is not None
+
+
+def is_inside(path: Path, directory: Path) -> bool:
+    """Return whether a path leads into a directory, with all links followed, and to no hidden file or folder."""
+    inner, outer = path.resolve(), directory.resolve()
+    return inner.is_relative_to(outer) and not any(map(is_left_out, inner.relative_to(outer).parts))
+
+
 def files_of(path: Path, problems: list[Problem]) -> Iterator[Path]:
     """Yield the policy files of a path (see `load_paths`); one that does not exist is a problem."""
     if path.is_dir():
@@ -129,6 +148,8 @@ def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ..
         return
     if real in above:  # a link to a parent directory
         return
+    top = above[0] if above else real
+    outside = not real.is_relative_to(top)
     for entry in entries:
         if is_left_out(entry.name):
             continue
@@ -138,6 +159,10 @@ def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ..
             # A pipe is read only if it is named explicitly: one in a directory may never end.
             if entry.exists() and not entry.is_file():
                 problems.append(Problem(f"cannot read `{entry}`: it is not a file", code="unreadable"))
+            elif (outside or entry.is_symlink()) and not entry.resolve().is_relative_to(top) and not (
+                    holds_policies(entry)):
+                problems.append(Problem(f"cannot read `{entry}`: it is a link that leads outside of the directory, to "
+                                        "a file without policies", code="unreadable"))
             else:
                 yield entry
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from koordpolicy.engine.documents import YamlNode, read, read_file, validate
-from koordpolicy.engine.source import Problem, Problems, Severity, Source, did_you_mean
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, did_you_mean
 
 from .rules import RULES, LintRule, find
 
@@ -65,8 +65,14 @@ def nearest(directory: Path) -> Path | None:
     return None
 
 
-def load(path: Path) -> LintConfiguration:
-    """Read a configuration; raises `PolicyError` with all of its problems."""
+def load(path: Path, *, found: bool = False) -> LintConfiguration:
+    """Read a configuration; raises `PolicyError` with all of its problems.
+
+    One that was `found` and not named must be in its directory: a link may lead to a file whose text nobody must see.
+    """
+    if found and not path.resolve().is_relative_to(path.parent.resolve()):
+        raise PolicyError([Problem(f"`{path}` is a link that leads outside of its directory", code="unreadable",
+                                   help="name the file itself with `--settings`")])
     return parse(read_file(path), path.parent)
 
 

@@ -87,6 +87,8 @@ class ManagerServer:
         self.io = IoThread()
         self._ready = ready
         self._stop = threading.Event()
+        self._ended = threading.Event()
+        """Set once the work has ended."""
         self._lost = False
         self._transports = transports = Transports.of(
             connect, USER_AGENT, rate=settings.qps, burst=settings.burst, observer=requests)
@@ -152,6 +154,7 @@ class ManagerServer:
             self._stop.wait()
             if not work.cancel():
                 work.result()
+            self._ended.wait(_CLOSE_S)  # another manager writes as soon as the Lease is released
             self._release()  # before the last events, as one of them is about the Lease
             if not self._lost:
                 end_recording(self.io, self.recorder, recording)
@@ -166,14 +169,17 @@ class ManagerServer:
             _LOG.warning("the Lease was not released in time")
 
     async def _work(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for informer in self.informers.values():
-                tasks.create_task(informer.run())
-            for _ in range(WORKERS):
-                tasks.create_task(self._reconcile())
-            tasks.create_task(self._sweep())
-            if self.certificates is not None:
-                tasks.create_task(self.certificates.run())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for informer in self.informers.values():
+                    tasks.create_task(informer.run())
+                for _ in range(WORKERS):
+                    tasks.create_task(self._reconcile())
+                tasks.create_task(self._sweep())
+                if self.certificates is not None:
+                    tasks.create_task(self.certificates.run())
+        finally:
+            self._ended.set()
 
     async def _reconcile(self) -> None:
         while True:

@@ -8,6 +8,7 @@ from typing import Final
 
 from koordpolicy.engine.cel.scalar.tracing import EvaluationObserver
 from koordpolicy.engine.documents import Case, ProblemExpectation, load, place_of, read_file
+from koordpolicy.engine.documents.loader import holds_policies, is_inside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
@@ -17,7 +18,7 @@ from .case_run import RunningCase
 from .fixtures import FixtureError
 from .instruments import Both, CallTally
 from .results import CaseResult
-from .suites import Suite, compiled, holds_policies
+from .suites import Suite, compiled
 
 _NOTHING: Final = "nothing was evaluated"
 
@@ -105,7 +106,7 @@ def _check_invalid(running: RunningCase) -> None:
         path = running.suite.worlds.directory / str(invalid.file)
         if not path.is_file():
             raise FixtureError(f"there is no file `{invalid.file}` beside the suite", _path_of_file(running))
-        if not holds_policies(path):
+        if not is_inside(path, running.suite.worlds.directory) and not holds_policies(path):
             raise FixtureError(f"`{invalid.file}` holds no policies", _path_of_file(running))
         source = read_file(path)
     loaded = load([source])

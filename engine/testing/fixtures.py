@@ -19,6 +19,7 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.documents import Fixtures, parse_duration
+from koordpolicy.engine.documents.loader import is_inside
 from koordpolicy.engine.explanation import shortened
 from koordpolicy.engine.kubernetes import types as kubernetes_types
 from koordpolicy.engine.kubernetes.vocabulary import CPU_TOPOLOGY_ANNOTATION, DEFAULT_PRIORITIES, QOS_CLASS_LABEL
@@ -26,7 +27,6 @@ from koordpolicy.engine.source import PolicyError, did_you_mean
 
 DEFAULT_NODE: Final = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 DEFAULT_NAMESPACE: Final = "default"
-_MOST_FAULTS: Final = 3
 _ZONE: Final = "topology.kubernetes.io/zone"
 _GPU: Final = "nvidia.com/gpu"
 _AGE: Final = "1h"
@@ -177,13 +177,18 @@ class Worlds:
                 path, written = self.directory / file, ("spec", "fixtures", "files", number)
                 if not path.exists():
                     raise FixtureError(f"there is no file or directory `{file}` beside the suite", written)
+                # A suite may come from a stranger, and name a file whose text a log must not show.
+                if not is_inside(path, self.directory) and not is_inside(path, Path.cwd()):
+                    raise FixtureError(f"`{file}` is neither below the suite's directory nor below the working "
+                                       "directory", written)
                 try:
                     found += files.load(path)
                 except PolicyError as error:
-                    # Without lines of the file: a suite may come from a stranger, and name any file.
-                    faults = "; ".join(f"{each.span}: {each.message}" if each.span else each.message
-                                       for each in error.problems[:_MOST_FAULTS])
-                    raise FixtureError(f"the file `{file}` cannot be used: {faults}", written) from None
+                    first, *others = error.problems
+                    place = f"{first.span}: " if first.span is not None else ""
+                    more = f", and {len(others)} more" if others else ""
+                    raise FixtureError(f"the file `{file}` cannot be used: {place}{first.message}{more}",
+                                       written) from None
             self._read = tuple(found)
         return self._read
 

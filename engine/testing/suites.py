@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel.check.environment import Function
 from koordpolicy.engine.compile import compile_documents
-from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths, place_of, read_file
-from koordpolicy.engine.documents.specs import GROUP
+from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths, place_of
+from koordpolicy.engine.documents.loader import holds_policies, is_inside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source
@@ -166,8 +166,8 @@ def _policies_of(
 ) -> tuple[Document, ...]:
     """Return the policies of a suite: those that it names, else those next to it.
 
-    `checked` are the resolved files that the user named. Problems of another file show its text only if it holds
-    policies: a suite may come from a stranger, and name files whose text a log must not show.
+    `checked` are the resolved files that the user named. Of other files the suite may name those in its directory, and
+    those that hold policies: it may come from a stranger, and name a file whose text a log must not show.
     """
     spec = document.spec
     assert isinstance(spec, TestSpec)
@@ -181,8 +181,13 @@ def _policies_of(
     if spec.policies is not None:
         for number, name in enumerate(spec.policies):
             complaints: list[Problem] = []
+            if _is_far(file.parent / name, file.parent):
+                problems.add(f"the suite `{document.name}` names the directory `{name}`, which is neither below its "
+                             "own nor below the working directory", place_of(document, "spec", "policies", number),
+                             help="name the files in it", code="unreadable")
+                continue
             for path in files_of(file.parent / name, complaints):
-                if path.resolve() in checked or holds_policies(path):
+                if path.resolve() in checked or is_inside(path, file.parent) or holds_policies(path):
                     take(path)
                 else:
                     problems.add(f"the suite `{document.name}` names `{path}`, which holds no policies",
@@ -202,12 +207,9 @@ def _policies_of(
     return tuple(found)
 
 
-def holds_policies(path: Path) -> bool:
-    """Return whether a file names our API group, so that its text may be shown; False if it cannot be read."""
-    try:
-        return GROUP in read_file(path).text
-    except PolicyError:
-        return False
+def _is_far(path: Path, directory: Path) -> bool:
+    """Return whether a path is a directory elsewhere, all of whose files nobody wants to have read."""
+    return path.is_dir() and not any(path.resolve().is_relative_to(each.resolve()) for each in (directory, Path.cwd()))
 
 
 def _only_invalid(spec: TestSpec) -> bool:

@@ -89,6 +89,11 @@ class Deadline:
         return self._cancelled or self._clock() >= self._at or (self._outer is not None and self._outer.passed)
 
     @property
+    def expired(self) -> bool:
+        """True if this deadline has passed, whatever those around it did."""
+        return self._clock() >= self._at
+
+    @property
     def remaining(self) -> float:
         """Seconds until the deadline; negative after it."""
         own = -math.inf if self._cancelled else self._at - self._clock()

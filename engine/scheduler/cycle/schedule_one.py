@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -224,7 +225,7 @@ class Settings:
     None: each profile follows the one of `release_of` its name.
     """
     decision_seconds: float = 30.0
-    """The time after which the expressions of a decision are stopped, which is then an error, in seconds."""
+    """The processor time after which the expressions of a decision are stopped, which is an error then, in seconds."""
 
 
 FEATURE_GATES = frozenset({"DynamicSchedulerCheck", "GangPendingPodsConditionPatch"})
@@ -330,18 +331,20 @@ class Scheduler:
         self, profile: Profile, pod: PodInfo, snapshot: Snapshot, *, exhaustive: bool = False,
         state: CycleState | None = None, timer: PointTimer | None = None,
     ) -> Verdict:
-        with Deadline(self.settings.decision_seconds) as deadline:
+        # The thread's own time: other programs must not change the result of a replay.
+        with Deadline(self.settings.decision_seconds, time.thread_time) as deadline:
             verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive, state=state,
                              nominations=self.nominations, timer=timer)
-        return verdict if deadline.stopped is None else self._overdue(verdict, deadline.stopped)
+            overdue = deadline.stopped if deadline.expired else None
+        return verdict if overdue is None else self._overdue(verdict, overdue)
 
     def _overdue(self, verdict: Verdict, stopped: Source) -> Verdict:
         """Return the verdict about a pod whose decision took too long: what was evaluated after that says nothing."""
         plugin = next((each.plugin for each in verdict.errors() if OVERDUE in each.message), "koord-policy")
         refusal = Refusal("", f"an expression of `{stopped.name}` was stopped: the decision had taken "
                               f"{self.settings.decision_seconds:g} s", Code.ERROR)
-        return replaced(verdict, node=None, row=-1, nomination=None, post_filter_refusals=(),
-                        refusal=(plugin, Point.FILTER, refusal))
+        return Verdict(verdict.pod, verdict.profile, verdict.generation, verdict.names, failures=verdict.failures,
+                       refusal=(plugin, Point.FILTER, refusal))
 
     def schedule(self, pod: PodInfo, *, explained: bool = False) -> Verdict:
         """Run the scheduling cycle of a pod, and its binding cycle until it has to wait.

@@ -71,6 +71,8 @@ def in_filter(expression: str) -> list[str]:
     ("cel.bind(x, node.status, x.node@", ["nodeInfo"]),
     ("cel.bind(x, pod.spec.containers.filter(c, true), x.siz@", ["size"]),
     ("cel.bind(x, x@", []),
+    ("cel.@", ["bind"]),
+    ("usage.cpu > 1 && cel.b@", ["bind"]),
     ("'[1, 2].exi@'", ["exists", "exists_one"]),
     ("'[pod.spec][0].nodeN@'", ["nodeName"]),
     ("params.nested.@ < 3", [

@@ -227,7 +227,10 @@ SECRET = "hunter2"
 @pytest.mark.parametrize("text", [
     f"TOKEN={SECRET}\0PATH=/bin\0", f"token: {SECRET}\n", f"[remote]\n  url = https://{SECRET}@host\n", f"{{{SECRET}",
     f"apiVersion: v1\nkind: Secret\ndata: {{token: {SECRET}, token: {SECRET}}}\n", f"\xff{SECRET}",
-], ids=["environment", "YAML", "configuration", "broken", "Secret", "not UTF-8"])
+    f"HEAD=policy.koordinator.sh\0BODY=x\napiVersion: policy.koordinator.sh/v1alpha2\0TOKEN={SECRET}\0",
+    f"# apiVersion: policy.koordinator.sh/v1\ntoken: !{SECRET} x\n", f"apiVersion: v1\nkind: {SECRET}\n",
+    f"apiVersion: v1\nkind: Node\nmetadata: {{name: n, {SECRET}: 1}}\nstatus: {{allocatable: {{cpu: {SECRET}}}}}\n",
+], ids=["environment", "YAML", "configuration", "broken", "Secret", "not UTF-8", "our group", "tag", "kind", "Node"])
 @pytest.mark.parametrize(("head", "case"), [
     ("policies: [a.yaml, ../secret]", "pod: {}\n    filter: pass"),
     ("plugin: small\n  fixtures: {files: [../secret]}", "pod: {}\n    filter: pass"),
@@ -247,3 +250,43 @@ def test_no_text_of_a_file_is_shown_that_only_a_suite_names(
         shown = done.out + done.err
         assert "secret" in shown.lower()
         assert SECRET not in shown
+
+
+@pytest.mark.parametrize("command", ["lint", "test"])
+@pytest.mark.parametrize("name", ["x.yaml", "x.test.yaml", "koord-policy.yaml"])
+def test_no_text_of_a_file_is_shown_that_a_link_in_a_directory_leads_to(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, command: str, name: str,
+) -> None:
+    (tmp_path / "secret").write_text(f"TOKEN: {SECRET}\n")
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(POLICY)
+    (folder / name).symlink_to("../secret")
+    monkeypatch.chdir(folder)
+    done = run(command, folder)
+    assert done.exit in (3, 4)
+    assert "leads outside of" in done.out + done.err
+    assert SECRET not in done.out + done.err
+
+
+def test_links_within_a_directory_and_to_policies_elsewhere_are_read(tmp_path: Path, run: Run):
+    (tmp_path / "elsewhere.yaml").write_text(POLICY)
+    folder = tmp_path / "policies"
+    (folder / "..data").mkdir(parents=True)
+    (folder / "..data" / "b.yaml").write_text(POLICY.replace("small", "other"))
+    (folder / "b.yaml").symlink_to("..data/b.yaml")
+    (folder / "a.yaml").symlink_to("../elsewhere.yaml")
+    done = run("lint", folder)
+    assert (done.exit, "2 documents of 2 files" in done.out) == (0, True), done.out
+
+
+def test_a_directory_far_from_a_suite_is_not_walked(tmp_path: Path, run: Run, suite: Path):
+    suite.write_text(SUITE.replace("  fixtures:", "  policies: [/usr]\n  fixtures:"))
+    done = run("test", suite)
+    assert (done.exit, done.err.count("error:")) == (3, 1)
+    assert "names the directory `/usr`, which is neither below its own nor below the working directory" in done.err
+
+
+def test_a_report_is_written_once_if_the_coverage_cannot_be_written(run: Run, suite: Path):
+    done = run("test", suite, "--output", "sarif", "--coverage", "json", "--coverage-out", "/proc/x")
+    assert (done.exit, done.out.count("$schema")) == (2, 1)
