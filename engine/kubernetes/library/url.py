@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import ClassVar, Final
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
 from koordpolicy.engine.cel.values.types import BOOL, STRING, Type, list_of, map_of
@@ -40,6 +40,8 @@ _UNESCAPED_IN_HOST: Final = _PATH_PLAIN - frozenset(b"/@%") | frozenset(b'<>"')
 _UNESCAPED_IN_USER: Final = _UNESCAPED_IN_PATH - frozenset(b"/:@")
 _FRAGMENT_PLAIN: Final = _PATH_PLAIN | frozenset(b"?")
 _UNESCAPED_IN_FRAGMENT: Final = _FRAGMENT_PLAIN - frozenset(b"'[]%")
+_NO_UTF_8: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
+"""The replacement of octets that are no UTF-8, by what `surrogateescape` makes of them."""
 _LONGEST: Final = 1_000_000
 _LONGEST_CACHED: Final = 256
 
@@ -106,10 +108,6 @@ def _escaped(text: str, valid: frozenset[int], unescaped: frozenset[int]) -> str
     return _escape_octets(unquote_to_bytes(text), unescaped)
 
 
-def _escape(text: str, unescaped: frozenset[int]) -> str:
-    return _escape_octets(text.encode("utf-8"), unescaped)
-
-
 def _escape_octets(octets: bytes, unescaped: frozenset[int]) -> str:
     return octets.decode("latin-1").translate(_escapes(unescaped))
 
@@ -121,7 +119,12 @@ def _escapes(unescaped: frozenset[int]) -> dict[int, str]:
 
 
 def _unescaped(text: str) -> str:
-    return unquote(text.replace("+", " "))
+    return _readable(unquote_to_bytes(text.replace("+", " ")))
+
+
+def _readable(octets: bytes) -> str:
+    """Return the text of octets, with U+FFFD for each one that is no UTF-8, as Go reads a string."""
+    return octets.decode("utf-8", "surrogateescape").translate(_NO_UTF_8)
 
 
 def _parse(text: str) -> URL:
@@ -167,8 +170,9 @@ def _read(text: str) -> URL:
             authority, slash, path = rest[2:].partition("/")
             rest = slash + path
             user, at, host = authority.rpartition("@")
-            host = _host(host)
-            authority = f"//{_user(user)}{at}{_escape(host, _UNESCAPED_IN_HOST)}" if host or at or rest else ""
+            octets = _host(host)
+            host = _readable(octets)
+            authority = f"//{_user(user)}{at}{_escape_octets(octets, _UNESCAPED_IN_HOST)}" if host or at or rest else ""
         _check_escapes(rest)
     except ValueError as error:
         raise _Fault(text, str(error)) from None
@@ -228,24 +232,25 @@ def _user(user: str) -> str:
     name, colon, password = user.partition(":")
     for each in (name, password):
         _check_escapes(each)
-    return colon.join(_escape(unquote(each), _UNESCAPED_IN_USER) for each in ((name, password) if colon else (name,)))
+    parts = (name, password) if colon else (name,)
+    return colon.join(_escape_octets(unquote_to_bytes(each), _UNESCAPED_IN_USER) for each in parts)
 
 
-def _host(host: str) -> str:
-    """Return a host with its port, unescaped (Go's `parseHost`)."""
+def _host(host: str) -> bytes:
+    """Return the octets of a host with its port, unescaped (Go's `parseHost`): they may be no UTF-8."""
     opened, closed = host.rfind("["), host.rfind("]")
     if opened < 0:
         place = host.find(":")
         _check_port(host[place:] if place >= 0 else "")
         _check_escapes(host, _BAD_IN_HOST)
-        return unquote(host)
+        return unquote_to_bytes(host)
     if closed < 0:
         raise ValueError("missing ']' in host")
     _check_port(host[closed + 1 :])
     name, mark, zone = host[opened + 1 : closed].partition("%25")
     _check_escapes(name, _BAD_IN_HOST)
     _check_escapes(mark + zone, _BAD_IN_ZONE)
-    name = unquote(name + mark + zone)
+    name = unquote_to_bytes(name + mark + zone).decode("utf-8", "surrogateescape")
     if opened > 0:
         raise ValueError("invalid IP-literal")
     try:
@@ -256,7 +261,7 @@ def _host(host: str) -> str:
         raise ValueError(f"invalid host: ParseAddr({_quoted(name)}): unable to parse IP")
     if address.version == 4:
         raise ValueError("invalid IP-literal")
-    return f"[{name}]{host[closed + 1 :]}"
+    return f"[{name}]{host[closed + 1 :]}".encode()
 
 
 def _check_port(port: str) -> None:

@@ -208,6 +208,7 @@ LABEL = "a lowercase RFC 1123 label must consist of"
     ("http://[::1%eth0]/", '"http://[::1%eth0]/": invalid URL escape "%et"'),
     ("http://[::1%25%2F]/", '"http://[::1%25%2F]/": invalid URL escape "%2F"'),
     ("http://[x]/", '"http://[x]/": invalid host: ParseAddr("x"): unable to parse IP'),
+    ("http://[a%FF]/", r'"http://[a%FF]/": invalid host: ParseAddr("a\xff"): unable to parse IP'),
     ("http://[1.2.3.4]/", '"http://[1.2.3.4]/": invalid IP-literal'),
     ("http://a[::1]/", '"http://a[::1]/": invalid IP-literal'),
 ])
@@ -219,6 +220,7 @@ def test_a_fault_of_a_uri_is_said_in_the_words_of_go(text: str, fault: str) -> N
 @pytest.mark.parametrize(("text", "host"), [
     ("http://[::1%25eth0]:80/", "[::1%eth0]:80"), ("http://[::1%25%20]/", "[::1% ]"),
     ("http://a%C3%A9/", "a\u00e9"), ("http://u:p@a/", "a"), ("http://[::ffff:1.2.3.4]/", "[::ffff:1.2.3.4]"),
+    ("http://a%FF/", "a\ufffd"), ("http://a%E2%82:1/", "a\ufffd\ufffd:1"),
 ])
 def test_the_host_of_a_url_is_unescaped(text: str, host: str) -> None:
     assert value(f"url('{text}').getHost()") == host
@@ -510,6 +512,12 @@ def test_numbers_of_a_version_are_unsigned_and_wrap_around_as_ints(text: str, ex
     ("url('/a#b?c').getQuery()", {}), ("isURL('http://h#b')", False), ("isURL('http://h?x#%zz')", True),
     ("url('/a%62').getEscapedPath()", "/a%62"), ('url("/a\'%2fb c").getEscapedPath()', "/a%27/b%20c"),
     ("url('http://[fe80::1%25eth0]/').getHost()", "[fe80::1%eth0]"),
+    ("url('http://a%FFb@h/') == url('http://a%EF%BF%BDb@h/')", False),
+    ("url('http://a%FFb@h/') == url('http://a%ffb@h/')", True),
+    ("url('http://a:%FF@h/') == url('http://a:%FE@h/')", False),
+    ("url('http://h%FF/') == url('http://h%EF%BF%BD/')", False), ("url('http://h%FF/') == url('http://h%ff/')", True),
+    ("url('http://h%FF/') == url('http://h%FE/')", False),
+    ("url('/?a=%E2%82').getQuery()", {"a": ["\ufffd\ufffd"]}),
 ])  # fmt: skip
 def test_urls_have_the_parts_that_go_tells_and_equal_by_their_escaped_string(text: str, expected: object) -> None:
     assert value(text) == expected
