@@ -202,6 +202,19 @@ def test_two_tabs_with_one_draft_say_so_and_each_text_is_kept_until_somebody_cho
         has(other, 53)
 
 
+def test_a_tab_that_wrote_nothing_shows_what_another_one_writes(browser, console):
+    with watched(browser) as one:
+        other = one.context.new_page()
+        opened(one, console)
+        opened(other, console)
+        typed(other, 54)
+        has(one, 54)
+        assert one.evaluate("sessionStorage.length") == 0
+        typed(one, 55, "cpuPercent: 54")
+        expect(one.get_by_text(CONFLICT)).to_have_count(0)
+        expect(other.get_by_text(CONFLICT)).to_be_visible()
+
+
 def test_a_browser_that_keeps_nothing_is_said_to(browser, console):
     with watched(browser) as page:
         page.add_init_script(

@@ -2,10 +2,13 @@
  * Drafts of the playground: one of each file, and a new one. This browser keeps them, for all its tabs.
  *
  * While another tab has changed a draft, the text of this tab is kept beside it, for this tab alone, until somebody chooses.
+ * A tab that has written nothing follows the other one.
  */
 
 const NEW = "koord-policy-draft";
 const OF_FILES = `${NEW}:`;
+/** Ends the key under which a tab remembers what it has written itself. */
+const WRITTEN = " written";
 
 export interface Draft {
   text: string;
@@ -46,6 +49,8 @@ export class KeptDraft {
   /** What this tab knows to be kept. */
   private known: string | null;
   private own: Draft;
+  /** True if the text was written in this tab: that of another one does not replace it. */
+  private mine: boolean;
   /** True while another tab has kept a text that is not that of this one. */
   conflict = false;
   /** False if the browser keeps nothing, as its place is full. */
@@ -59,6 +64,7 @@ export class KeptDraft {
     const mine = sessionStorage.getItem(this.key);
     this.conflict = mine !== null && mine !== this.known;
     this.own = decoded(this.conflict ? mine : this.known) ?? { text: start, base: start };
+    this.mine = this.conflict || (this.known !== null && sessionStorage.getItem(this.key + WRITTEN) === this.known);
     if (!this.conflict) sessionStorage.removeItem(this.key);
     if (!this.conflict && !this.changed) this.share(); // the file has become what the draft was
   }
@@ -79,21 +85,31 @@ export class KeptDraft {
 
   /** Keeps the text of this tab: for all tabs, or for this one while another has changed the draft. */
   write(text: string): void {
+    if (text === this.own.text) return; // one that has been taken, or begun with
+    this.mine = true;
     const base = this.changed ? this.own.base : this.start;
     this.own = { text, base: text === this.start ? this.start : base };
     if (localStorage.getItem(this.key) !== this.known) this.heard();
     else if (this.conflict) this.keep(sessionStorage, JSON.stringify(this.own));
     else this.share();
+    if (!this.conflict && !this.changed) this.mine = false;
+    this.remember();
   }
 
-  /** Notices what another tab has kept. Returns true if that is news. */
+  /**
+   * Notices what another tab has kept, and takes it unless that would replace a text of this one, or end a draft.
+   * Returns true if that is news.
+   */
   heard(): boolean {
     const now = localStorage.getItem(this.key);
     if (now === this.known) return false;
     this.known = now;
-    this.conflict = (decoded(now)?.text ?? this.start) !== this.own.text;
+    const other = decoded(now);
+    if (other && !this.mine) this.own = other;
+    this.conflict = (other?.text ?? this.start) !== this.own.text;
     if (this.conflict) this.keep(sessionStorage, JSON.stringify(this.own));
     else sessionStorage.removeItem(this.key);
+    this.mine ||= this.conflict;
     return true;
   }
 
@@ -102,14 +118,27 @@ export class KeptDraft {
     this.known = localStorage.getItem(this.key);
     this.settle();
     this.share();
+    this.remember();
   }
 
   /** Ends a conflict with the text of the other tab, which is returned. */
   takeOther(): string {
     this.known = localStorage.getItem(this.key);
     this.own = decoded(this.known) ?? { text: this.start, base: this.start };
+    this.mine = false;
+    this.remember();
     this.settle();
     return this.own.text;
+  }
+
+  /** Remembers for a reload that the draft is of this tab, if it is. */
+  private remember(): void {
+    try {
+      if (this.mine && !this.conflict && this.known !== null) sessionStorage.setItem(this.key + WRITTEN, this.known);
+      else sessionStorage.removeItem(this.key + WRITTEN);
+    } catch {
+      sessionStorage.removeItem(this.key + WRITTEN); // it is full
+    }
   }
 
   private settle(): void {

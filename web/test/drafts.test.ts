@@ -84,6 +84,81 @@ test("a change of another tab that nobody heard of is noticed by the next key", 
   assert.deepEqual([first.conflict, storedDraft("a.yaml")?.text], [false, "of one"]);
 });
 
+test("a tab that has written nothing takes the text of the other one, and keeps nothing of its own", () => {
+  const [one, two] = [new Memory(), new Memory()];
+  inTab(one);
+  const first = new KeptDraft("a.yaml", "start");
+  inTab(two);
+  const second = new KeptDraft("a.yaml", "start");
+  for (const text of ["of two", "of two, more"]) {
+    inTab(two);
+    second.write(text);
+    inTab(one);
+    assert.equal(first.heard(), true);
+    first.write(first.text); // the editor shows it
+    assert.deepEqual([first.text, first.conflict, one.length], [text, false, 0]);
+  }
+  const again = new KeptDraft("a.yaml", "start"); // the tab was loaded again
+  assert.deepEqual([again.text, again.conflict], ["of two, more", false]);
+  first.write("of one");
+  assert.deepEqual([first.conflict, storedDraft("a.yaml")?.text], [false, "of one"]);
+  inTab(two);
+  second.heard();
+  assert.deepEqual([second.text, second.conflict], ["of two, more", true]);
+});
+
+test("a tab whose text is again that of the file takes the text of the other one", () => {
+  const [one, two] = [new Memory(), new Memory()];
+  inTab(one);
+  const first = new KeptDraft("a.yaml", "start");
+  first.write("of one");
+  first.write("start");
+  inTab(two);
+  new KeptDraft("a.yaml", "start").write("of two");
+  inTab(one);
+  first.heard();
+  assert.deepEqual([first.text, first.conflict, one.length], ["of two", false, 0]);
+});
+
+test("a tab that has been loaded again knows what it has written itself", () => {
+  const [one, two] = [new Memory(), new Memory()];
+  inTab(one);
+  new KeptDraft("a.yaml", "start").write("of one");
+  const again = new KeptDraft("a.yaml", "start");
+  inTab(two);
+  const second = new KeptDraft("a.yaml", "start");
+  second.write("of two");
+  inTab(one);
+  again.heard();
+  assert.deepEqual([again.text, again.conflict], ["of one", true]);
+  again.takeOther();
+  const taken = new KeptDraft("a.yaml", "start");
+  inTab(two);
+  second.write("of two, more");
+  inTab(one);
+  taken.heard();
+  assert.deepEqual([taken.text, taken.conflict, one.length], ["of two, more", false, 0]);
+});
+
+test("a draft that another tab discards stays in a tab that shows it until somebody chooses", () => {
+  const [one, two] = [new Memory(), new Memory()];
+  inTab(two);
+  const second = new KeptDraft("a.yaml", "start");
+  second.write("edit");
+  inTab(one);
+  const first = new KeptDraft("a.yaml", "start");
+  inTab(two);
+  second.write("start");
+  inTab(one);
+  first.heard();
+  assert.deepEqual([first.text, first.conflict], ["edit", true]);
+  inTab(two);
+  second.write("other");
+  inTab(one);
+  first.heard();
+  assert.deepEqual([first.text, first.conflict], ["edit", true]);
+});
+
 test("a text that both tabs have is no conflict", () => {
   const [one, two] = [new Memory(), new Memory()];
   inTab(one);

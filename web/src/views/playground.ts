@@ -114,7 +114,12 @@ export async function playgroundView(page: Page): Promise<void> {
   const start = text.indexOf("expression:", text.indexOf("filter:"));
   if (start > 0) editor.reveal(text.slice(0, start).split("\n").length, 20, false);
 
-  const heard = (event: StorageEvent): void => { if (event.storageArea === localStorage && draft.heard()) say(); };
+  const heard = (event: StorageEvent): void => {
+    const before = draft.text;
+    if (event.storageArea !== localStorage || !draft.heard()) return;
+    if (draft.text !== before) editor.replace(draft.text);
+    say();
+  };
   window.addEventListener("storage", heard);
   page.closing(() => window.removeEventListener("storage", heard));
   page.onBack(() => void again());
