@@ -22,7 +22,7 @@ from koordpolicy.engine.cel.check.checked_ast import (
 from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, ListLiteral, Macro, Select
 from koordpolicy.engine.cel.syntax.unparse import unparse
 
-from .ranges import COMPARISONS, MIRRORED, Analysis
+from .ranges import COMPARISONS, MIRRORED, NEGATED, Analysis
 from .split_parts import parts_matching, parts_with
 
 UNKNOWN: Final = 1 << 32
@@ -43,7 +43,6 @@ _CONTAINING: Final = frozenset(("startsWith", "endsWith", "contains"))
 _POSITIONS: Final = frozenset(("indexOf", "lastIndexOf"))
 _PARTS_OF_ANY: Final = "split(*)"
 """Ends the canonical text of the parts that a test guarantees whose pattern or text is not known."""
-_NEGATED: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 @dataclass(slots=True)
@@ -288,7 +287,7 @@ class Lengths:
             elif below == "_[?_]" and self._is_list(parts[0]):
                 yield from self.at_least(parts[0], self._needed(*parts))
         elif function in COMPARISONS and len(arguments) == 2:
-            operator = COMPARISONS[function] if truth else _NEGATED[COMPARISONS[function]]
+            operator = COMPARISONS[function] if truth else NEGATED[COMPARISONS[function]]
             for one, other, comparison in (
                 (arguments[0], arguments[1], operator), (arguments[1], arguments[0], MIRRORED[operator]),
             ):

@@ -49,7 +49,7 @@ MEASURED: Final = frozenset((
 """Measured values are independent of declared ones: a node may use more than its pods request."""
 COMPARISONS: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">=", "_==_": "==", "_!=_": "!="}
 MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_NEGATED: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+NEGATED: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _AMOUNTS: Final = frozenset(("ResourceList", "MeasuredList", "Usage"))
 _COUNTS: Final = frozenset((
     ("nodeInfo", "pods"), ("nodeInfo", "gpuFree"), ("nodeInfo", "gpuTotal"), ("nodeInfo", "gpuFreeDevices"),
@@ -383,7 +383,7 @@ class Analysis:
             for each in node.args:
                 yield from self._facts(each, truth=truth)
         elif node.function in COMPARISONS and len(node.args) == 2:
-            operator = COMPARISONS[node.function] if truth else _NEGATED[COMPARISONS[node.function]]
+            operator = COMPARISONS[node.function] if truth else NEGATED[COMPARISONS[node.function]]
             for one, other, comparison in (
                 (node.args[0], node.args[1], operator), (node.args[1], node.args[0], MIRRORED[operator]),
             ):
