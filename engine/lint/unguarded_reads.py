@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from koordpolicy.engine.cel.check.checked_ast import (
     LEAVES,
@@ -41,9 +42,11 @@ from koordpolicy.engine.framework.variable_types import TYPES
 from koordpolicy.engine.kubernetes import types as kubernetes_types
 
 from .list_lengths import ELEMENT_READ, ELEMENT_READS, Lengths
-from .ranges import MEASURED, Analysis
+from .non_zero import proves_non_zero
+from .ranges import COMPARISONS, MEASURED, MIRRORED, NEGATED, Analysis
 from .subject import LintSubject
 
+_T = TypeVar("_T")
 Key: TypeAlias = str
 """A read key or field as canonical text: `node['metadata']['labels']['pool']`, however it is written."""
 
@@ -119,7 +122,8 @@ class _Scope:
         return False
 
 
-EMPTY_OPTIONALS: Final = frozenset(("optional.none", "optional.ofNonZeroValue"))
+_NON_ZERO: Final = "optional.ofNonZeroValue"
+EMPTY_OPTIONALS: Final = frozenset(("optional.none", _NON_ZERO))
 """The functions whose optional holds nothing, or may."""
 _CONDITIONS: Final = frozenset((Call, Select, Comprehension))
 NOTHING: Final = _Scope({})
@@ -174,6 +178,8 @@ class _Reader:
             return f"{self.key(node.operand)}[{node.field!r}]"
         if isinstance(node, Call) and node.function in ("_[_]", "_[?_]"):
             return f"{self.key(node.args[0])}[{self.key_text(node.args[1])}]"
+        if isinstance(node, Call) and called_of(self.checked, node) == _NON_ZERO:
+            return self._key_of_non_zero(node.args[0])
         try:
             return unparse(node)
         except ValueError:
@@ -181,8 +187,21 @@ class _Reader:
 
     def key_text(self, node: Expr) -> str:
         """Return the canonical text of a key: its value if that is constant."""
-        constant = self.analysis.constant(node)
+        constant = self._constant(node)
         return _text_of(constant[0]) if constant is not None else self.key(node)
+
+    def _key_of_non_zero(self, node: Expr) -> Key:
+        """Return the canonical text of the optional that holds a part if that is not zero."""
+        return f"{_NON_ZERO}({self.key(node)})"
+
+    def _constant(self, node: Expr) -> tuple[object] | None:
+        """Return the value of a constant, or of a name that `cel.bind` gives to one, as a tuple of one."""
+        return self.analysis.constant(self._resolved(node))
+
+    def _resolved(self, node: Expr) -> Expr:
+        """Return the expression that a name is bound to; any other part itself."""
+        reference = self.checked.references.get(node.id)
+        return self._held.get(reference.name, node) if isinstance(reference, LocalReference) else node
 
     # -- guarantees of conditions -------------------------------------------------------------------------------
 
@@ -230,7 +249,9 @@ class _Reader:
             case "hasValue":
                 return self._implied(node.target) if truth and node.target is not None else _NO_KEYS
             case "_==_" | "_!=_":
-                return self._compared(node, same=(node.function == "_==_") is truth)
+                return self._compared(node, same=(node.function == "_==_") is truth) | self._non_zero(node, truth=truth)
+            case "_<_" | "_<=_" | "_>_" | "_>=_":
+                return self._non_zero(node, truth=truth)
             case _:
                 pass
         return _NO_KEYS
@@ -250,7 +271,8 @@ class _Reader:
         for each in elements:
             bound = {**self._bound, node.variable: _text_of(each)}
             # Canonical texts depend on the element.
-            reader = replace(self, found=[], _keys={}, _facts={}, _bound=bound, _lengths=None)
+            held = _without(self._held, (node.variable,))
+            reader = replace(self, found=[], _keys={}, _facts={}, _bound=bound, _held=held, _lengths=None)
             found.append(reader.facts(node.predicate, truth=truth))
         return frozenset[str]().union(*found) if (node.macro is Macro.ALL) is truth \
             else found[0].intersection(*found[1:])
@@ -260,6 +282,9 @@ class _Reader:
         constant.
         """
         for one, other in (node.args, node.args[::-1]):
+            called = called_of(self.checked, self._resolved(other))
+            if called == ("optional.of" if same else "optional.none"):
+                return self._implied(one)
             constant = self.analysis.constant(other)
             if constant is not None and isinstance(constant[0], bool) and self.checked.types[one.id] == BOOL:
                 found = self.facts(one, truth=constant[0] is same)
@@ -272,6 +297,24 @@ class _Reader:
                 if default is not None and _is_small(default[0]) and _is_small(constant[0]) \
                         and (default[0] == constant[0]) is not same:
                     return self._implied(one.target)
+        return _NO_KEYS
+
+    def _non_zero(self, node: Call, *, truth: bool) -> frozenset[Key]:
+        """Return the optionals of values that a comparison with a constant proves not to be zero."""
+        operator = COMPARISONS[node.function] if truth else NEGATED[COMPARISONS[node.function]]
+        for one, other, comparison in (
+            (node.args[0], node.args[1], operator), (node.args[1], node.args[0], MIRRORED[operator]),
+        ):
+            constant = self._constant(other)
+            if constant is None and isinstance(other, MapLiteral) and not other.entries:
+                constant = ({},)
+            if constant is None or not proves_non_zero(self.checked.types[one.id], comparison, constant[0]):
+                continue
+            part = self._resolved(one)
+            found = {self._key_of_non_zero(one)}
+            if isinstance(part, Call) and called_of(self.checked, part) == "size":
+                found.add(self._key_of_non_zero(part.args[0] if part.target is None else part.target))
+            return frozenset(found)
         return _NO_KEYS
 
     def _implied(self, node: Expr) -> frozenset[Key]:
@@ -304,19 +347,32 @@ class _Reader:
                 self._loop(node, scope)
             case Bind(variable=name, init=init, body=body):
                 self.read(init, scope)
-                self._bound[name] = self.key(init)
-                self._held[name] = init
-                self.lengths.bound[name] = init
-                self.read(body, scope, parent)
-                self._bound.pop(name, None)
-                self._held.pop(name, None)
-                self.lengths.bound.pop(name, None)
+                with self._named(name, init=init):
+                    self.read(body, scope, parent)
             case OptionalMap(target=target, variable=name, body=body):
                 self.read(target, scope)
-                self.read(body, _Scope({}, around=scope, hidden=name))
+                with self._named(name):
+                    self.read(body, _Scope({}, around=scope, hidden=name))
             case _:
                 for part in children(node):
                     self.read(part, scope)
+
+    @contextmanager
+    def _named(self, *names: str, init: Expr | None = None) -> Iterator[None]:
+        """Give names to a value of `cel.bind`, or to those of a loop, which hide others of the same names."""
+        before = self._bound, self._held, self.lengths.bound
+        bound, held, lists = _without(before[0], names), _without(before[1], names), _without(before[2], names)
+        if init is not None:
+            # A name that is bound to another one is bound to the value of that: both may be the same.
+            value = self._resolved(init)
+            bound.update(dict.fromkeys(names, self.key(init)))
+            held.update(dict.fromkeys(names, value))
+            lists.update(dict.fromkeys(names, value))
+        self._bound, self._held, self.lengths.bound = bound, held, lists
+        try:
+            yield
+        finally:
+            self._bound, self._held, self.lengths.bound = before
 
     def _select(self, node: Select, scope: _Scope, parent: Expr | None) -> None:
         self.read(node.operand, scope, node)
@@ -384,7 +440,7 @@ class _Reader:
         if isinstance(node, Select) and not node.test:
             name: object = node.field
         elif isinstance(node, Call) and node.function in ("_[_]", "_[?_]"):
-            constant = self.analysis.constant(node.args[1])
+            constant = self._constant(node.args[1])
             if constant is None:
                 return None
             name = constant[0]
@@ -394,7 +450,7 @@ class _Reader:
         if not isinstance(holder, MapLiteral):
             return None
         for each in holder.entries:
-            key = reader.analysis.constant(each.key)
+            key = reader._constant(each.key)  # noqa: SLF001 - of the same class
             if key is not None and not each.optional and type(key[0]) is type(name) and key[0] == name:
                 return reader, each.value
         return None
@@ -452,11 +508,12 @@ class _Reader:
         if self.checked.types[source.id].name == "map" and (source is node.range or node.variable2 is None):
             known.add(f"{self.key(source)}[{node.variable}]")
         inner = _guarded(known, inner)
-        if node.predicate is not None:
-            self.read(node.predicate, inner)
-        if node.transform is not None:
-            implied = self.facts(node.predicate, truth=True) if node.predicate is not None else _NO_KEYS
-            self.read(node.transform, _guarded(implied, inner))
+        with self._named(node.variable, element):
+            if node.predicate is not None:
+                self.read(node.predicate, inner)
+            if node.transform is not None:
+                implied = self.facts(node.predicate, truth=True) if node.predicate is not None else _NO_KEYS
+                self.read(node.transform, _guarded(implied, inner))
 
     def _note(self, node: Expr, holder: Expr, scope: _Scope, parent: Expr | None) -> None:
         if self.checked.scopes[node.id] is Scope.CONSTANT or not _is_read(self.checked, holder) or self._is_entry(node):
@@ -466,6 +523,10 @@ class _Reader:
             return
         if len(self.found) < _MOST_OPEN:
             self.found.append(UnguardedRead(self.checked, node, key, held, parent))
+
+
+def _without(known: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
+    return {name: each for name, each in known.items() if name not in names}
 
 
 def _is_small(value: object) -> bool:

@@ -81,6 +81,64 @@ def test_a_read_that_nothing_guards_is_found(expression: str):
 
 
 @pytest.mark.parametrize("expression", [
+    "node.metadata.labels[?'a'] != optional.none() && node.metadata.labels[?'a'].value() == 'x'",
+    "optional.none() != node.metadata.labels[?'a'] && node.metadata.labels['a'] == 'x'",
+    "!(node.metadata.labels[?'a'] == optional.none()) && node.metadata.labels[?'a'].value() == 'x'",
+    "optional.none() == node.metadata.labels[?'a'] || node.metadata.labels[?'a'].value() == 'x'",
+    "node.metadata.labels[?'a'] == optional.of('x') && node.metadata.labels[?'a'].value() == 'x'",
+    "cel.bind(n, optional.none(), node.metadata.labels[?'a'] != n && node.metadata.labels[?'a'].value() == 'x')",
+    "pod.metadata.name != '' && optional.ofNonZeroValue(pod.metadata.name).value() == 'x'",
+    "pod.metadata.name == '' || optional.ofNonZeroValue(pod.metadata.name).value() == 'x'",
+    "nodeInfo.pods > 0 && optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
+    "nodeInfo.pods != 0 && optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
+    "0 < nodeInfo.pods && optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
+    "!(nodeInfo.pods < 1) && optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
+    "size(pod.metadata.name) > 0 && optional.ofNonZeroValue(pod.metadata.name).value() == 'x'",
+    "pod.metadata.name.size() != 0 && optional.ofNonZeroValue(pod.metadata.name).value() == 'x'",
+    "pod.metadata.labels != {} && optional.ofNonZeroValue(pod.metadata.labels).value().size() < nodeInfo.pods",
+    "pod.spec.containers != [] && optional.ofNonZeroValue(pod.spec.containers).value().size() < nodeInfo.pods",
+    "cel.bind(x, pod.metadata.name, x != '' && optional.ofNonZeroValue(x).value() == 'x')",
+    "cel.bind(s, size(pod.metadata.name), s > 0 && optional.ofNonZeroValue(pod.metadata.name).value() == 'x')",
+    "cel.bind(k, 'a', {'a': 1}[?k].value() == 1)",
+    "cel.bind(k, 'a', {k: 1}['a'] == nodeInfo.pods)",
+    "cel.bind(k, 'a', cel.bind(j, k, {'a': usage.cpu}[j] < 8000))",
+    "cel.bind(k, \"a'b\", k in node.metadata.labels && node.metadata.labels[\"a'b\"] == 'x')",
+    "optional.ofNonZeroValue(nodeInfo.pods).hasValue() && optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
+    "optional.ofNonZeroValue(nodeInfo.pods) != optional.none() && optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
+    "pod.spec.containers.all(c, c.image != '' && optional.ofNonZeroValue(c.image).value() == 'x')",
+    "cel.bind(k, 'a', cel.bind(k, k, {'a': 1}[?k].value() == 1))",
+    "cel.bind(m, {'a': usage.cpu}, cel.bind(m, m, m.a < 8000))",
+    "cel.bind(m, {'a': usage.cpu}, cel.bind(m, {'b': 1}, m.b < 2) && m.a < 8000)",
+])
+def test_a_comparison_with_none_or_zero_or_a_name_of_a_constant_guards(expression: str):
+    assert absent(document(expression)) == []
+
+
+@pytest.mark.parametrize("expression", [
+    "node.metadata.labels[?'a'] == optional.none() && node.metadata.labels[?'a'].value() == 'x'",
+    "node.metadata.labels[?'a'] != optional.none() || node.metadata.labels[?'a'].value() == 'x'",
+    "node.metadata.labels[?'b'] != optional.none() && node.metadata.labels[?'a'].value() == 'x'",
+    "node.metadata.labels[?'a'] != optional.of('x') && node.metadata.labels[?'a'].value() == 'x'",
+    "pod.metadata.name == '' && optional.ofNonZeroValue(pod.metadata.name).value() == 'x'",
+    "pod.metadata.name != 'a' && optional.ofNonZeroValue(pod.metadata.name).value() == 'x'",
+    "nodeInfo.pods >= 0 && optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
+    "nodeInfo.pods > -1 && optional.ofNonZeroValue(nodeInfo.pods).value() == 1",
+    "dyn(nodeInfo.pods) != '' && optional.ofNonZeroValue(dyn(nodeInfo.pods)).value() == 1",
+    "size(pod.metadata.name) >= 0 && optional.ofNonZeroValue(pod.metadata.name).value() == 'x'",
+    "pod.metadata.name != '' && optional.ofNonZeroValue(pod.metadata.namespace).value() == 'x'",
+    "cel.bind(k, 'b', {'a': usage.cpu}[k] < 8000)",
+    (
+        "pod.spec.containers.exists(c, c.image != '') && "
+        "pod.spec.containers.exists(c, optional.ofNonZeroValue(c.image).value() == 'x')"
+    ),
+    "cel.bind(k, 'a', ['b'].all(k, {'a': usage.cpu}[k] < 8000))",
+    "cel.bind(m, {'a': usage.cpu}, cel.bind(m, m, m.b < 8000))",
+])
+def test_a_comparison_that_proves_nothing_of_the_value_does_not_guard(expression: str):
+    assert len(absent(document(expression))) == 1
+
+
+@pytest.mark.parametrize("expression", [
     "'pool' in node.metadata.labels && node.metadata.labels['pool'] != 'batch'",
     "node.metadata.labels['pool'] != 'batch' && 'pool' in node.metadata.labels",
     "!('pool' in node.metadata.labels) || node.metadata.labels['pool'] != 'batch'",
