@@ -68,12 +68,19 @@ def nearest(directory: Path) -> Path | None:
 def load(path: Path, *, found: bool = False) -> LintConfiguration:
     """Read a configuration; raises `PolicyError` with all of its problems.
 
-    One that was `found` and not named must be in its directory: a link may lead to a file whose text nobody must see.
+    If one that was `found` and not named is a link that leads outside of its directory, no text of the file is shown:
+    a stranger may have chosen it.
     """
-    if found and not path.resolve().is_relative_to(path.parent.resolve()):
-        raise PolicyError([Problem(f"`{path}` is a link that leads outside of its directory", code="unreadable",
-                                   help="name the file itself with `--settings`")])
-    return parse(read_file(path), path.parent)
+    elsewhere = found and not path.resolve().is_relative_to(path.parent.resolve())
+    try:
+        return parse(read_file(path), path.parent)
+    except PolicyError as error:
+        if not elsewhere:
+            raise
+        codes = ", ".join(sorted({each.code for each in error.problems}))
+        raise PolicyError([Problem(
+            f"`{path}` is a link that leads outside of its directory, to a file that holds no valid settings ({codes})",
+            code="unreadable", help="name the file itself with `--settings`")]) from None
 
 
 def parse(source: Source, directory: Path) -> LintConfiguration:
