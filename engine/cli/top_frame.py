@@ -171,7 +171,7 @@ def rendered(
     if live:
         rows = shown.last + shown.page
         place = f"  rows {shown.offset + 1}-{min(rows, shown.offset + shown.page)} of {rows:,}" if shown.last else ""
-        parts.append(Text(f"{_TABS}{place}  ?: keys  q: quit", style="dim", no_wrap=True, overflow="ellipsis"))
+        parts.append(Text(f"q: quit  ?: keys  {_TABS}{place}", style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts)
 
 
@@ -191,7 +191,7 @@ def _all(frame: TopFrame, room: int | None, width: int, screen: TopScreen) -> It
         yield from (*lines, Text())
     if (cluster := frame.cluster) is None:
         return
-    yield from _heading(cluster)
+    yield from _heading(cluster, one_line_only=room is not None)
     rows = None if room is None else max(2 * _LEAST_ROWS, room - _HEADS_OF_BOTH)
     of_pods = None if rows is None else min(rows // 2, len(cluster.waiting))
     of_nodes = None if rows is None or of_pods is None else rows - of_pods
@@ -239,7 +239,7 @@ def _table(
     rows = rows_of(frame.cluster)
     fitting = len(rows) if room is None else max(_LEAST_ROWS, room - 3)
     screen.fit(len(rows), fitting)
-    yield from _heading(frame.cluster)
+    yield from _heading(frame.cluster, one_line_only=room is not None)
     yield table(_part(rows, screen, fitting))
 
 
@@ -251,13 +251,14 @@ def _part(rows: Sequence[T], screen: TopScreen, most: int | None) -> Sequence[T]
     return rows[first:first + most]
 
 
-def _heading(cluster: ClusterFigures) -> Iterator[Text]:
+def _heading(cluster: ClusterFigures, *, one_line_only: bool) -> Iterator[Text]:
     from rich.text import Text
 
     measured = sum(each.measured is not None for each in cluster.nodes)
     figures = (f"{counted(len(cluster.nodes), 'node')} ({measured} measured), "
                f"{counted(cluster.bound, 'pod')} bound, {len(cluster.waiting)} waiting")
-    yield Text(one_line(f"{cluster.source} at {rfc3339(cluster.now)}: {figures}"), style="bold")
+    yield Text(one_line(f"{figures}: {cluster.source} at {rfc3339(cluster.now)}"), style="bold",
+               no_wrap=one_line_only, overflow="ellipsis")
     yield Text()
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -70,10 +71,11 @@ def test_kubectl_finds_the_plugin_and_its_completion(tmp_path: Path):
 
 
 def read_until(terminal: int, wanted: bytes) -> bytes:
-    text = b""
+    text, end = b"", time.monotonic() + 120
     while wanted not in text:
         ready, _, _ = select.select([terminal], [], [], 120)
         assert ready, f"{wanted!r} did not come, but {text!r}"
+        assert time.monotonic() < end, f"{wanted!r} did not come, but {text[-4096:]!r}"
         text += os.read(terminal, 4096)
     return text
 

@@ -44,7 +44,7 @@ def test_a_frame_has_hot_nodes_and_waiting_pods(run: Run, tmp_path: Path):
     done = run("top", "--cluster", write_dump(tmp_path / "c.json", [*cordoned, held, refused]), "--once")
     assert (done.exit, done.err) == (0, "")
     assert done.out.splitlines() == [
-        f"{tmp_path}/c.json at 2026-01-02T12:00:00Z: 3 nodes (3 measured), 1 pod bound, 5 waiting",
+        f"3 nodes (3 measured), 1 pod bound, 5 waiting: {tmp_path}/c.json at 2026-01-02T12:00:00Z",
         "",
         "node              pods   cpu              mem    cpu requested  mem requested",
         "hot                  0  75 %  ███████▌      -              0 %            0 %",
@@ -181,6 +181,15 @@ def test_every_row_can_be_reached_in_a_terminal_of_80_columns_and_24_lines():
             seen += names(found, beginning)
         assert sorted(set(seen)) == [f"{beginning}{number:04d}" for number in range(total)]
         assert f"of {total}" in found[-1]
+
+
+@pytest.mark.parametrize("key", ["1", "3", "4"])
+def test_the_keys_are_named_in_the_last_line_whatever_the_cluster_is_called(key: str):
+    shown, screen = TopFrame(cluster=replace(crowd(500, 300), source="a-long-name/" * 9)), TopScreen()
+    screen.press(key)
+    found = lines(shown, screen)
+    assert len(found) <= 24
+    assert found[-1].startswith("q: quit  ?: keys  1: all")
 
 
 def test_keys_move_by_rows_and_pages_and_stop_at_the_ends():
