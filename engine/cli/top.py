@@ -11,11 +11,11 @@ import argparse
 import contextlib
 import io
 import os
-import select
+import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -153,7 +153,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
             def key(seconds: float) -> str:
                 until = time.monotonic() + seconds
                 waited = [reading] if source is None else [reading, source]
-                ready, _, _ = select.select(waited, [], [], max(0.0, until - time.monotonic()))
+                ready = _ready(waited, max(0.0, until - time.monotonic()))
                 if ended or reading in ready:
                     return "q"
                 return _key_from(source) if ready and source is not None else ""
@@ -170,10 +170,18 @@ def _key_from(source: int) -> str:
     """Read a key; arrows and the like are several characters, which arrive together."""
     found = os.read(source, 1)
     while found[:1] == b"\x1b" and len(found) < _LONGEST_KEY and not (len(found) > 2 and found[-1:] in _KEY_ENDS):
-        if not select.select([source], [], [], _KEY_S)[0]:
+        if not _ready([source], _KEY_S):
             break
         found += os.read(source, 1)
     return found.decode("latin-1")
+
+
+def _ready(sources: Sequence[int], seconds: float) -> list[int]:
+    """Return the descriptors that can be read within some seconds, however large their numbers are."""
+    with selectors.DefaultSelector() as selector:
+        for each in sources:
+            selector.register(each, selectors.EVENT_READ)
+        return [key.fd for key, _ in selector.select(seconds)]
 
 
 @contextlib.contextmanager

@@ -48,10 +48,10 @@ def _lines(server: ServerLine, *, whole: bool) -> Iterator[Text]:
         "" if server.nodes is None else counted(server.nodes, "node"),
         f"restarted {counted(server.restarts, 'time')}" if server.restarts else "", _heard(server)]
     if any(facts):
-        line.append(f"  {', '.join(filter(None, facts))}")
+        line.append(one_line(f"  {', '.join(filter(None, facts))}"))
     yield line
     problems = [server.error, *(_stale(server)), *map(_fault, server.refused), *server.problems]
-    found = [one_line(each) for each in problems if each]
+    found = [each for each in problems if each]
     for place, each in enumerate(found if whole else found[:1]):
         more = f" (and {len(found) - 1} more)" if not whole and not place and len(found) > 1 else ""
         yield _text(f"  ! {each}{more}", "red")
@@ -112,10 +112,10 @@ def _alerts(view: ServersView, *, whole: bool) -> Iterator[Text]:
 
 def _alert(alert: AlertLine) -> str:
     state = alert.severity if alert.firing else "not yet"
-    return one_line(f"{alert.name} ({state}, for {time_of(alert.seconds)}): {alert.summary}  {alert.server}".rstrip())
+    return f"{alert.name} ({state}, for {time_of(alert.seconds)}): {alert.summary}  {alert.server}".rstrip()
 
 
 def _text(text: str, style: str = "") -> Text:
     from rich.text import Text
 
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
