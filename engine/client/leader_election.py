@@ -400,6 +400,10 @@ class LeaderElection:
         """
         return self._thread.stop(timeout)
 
+    def release(self, seconds: float) -> None:
+        """Stop at the end of a process, see `LeaseThread.release`."""
+        self._thread.release(seconds)
+
     def _changed(self, action: str, what: str, callback: Callable[[], None] | None) -> None:
         elector = self._elector
         if callback is not None:

@@ -24,6 +24,7 @@ class LeaseThread:
         self._coroutine = run
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._ready = threading.Event()
+        self._released = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -39,6 +40,13 @@ class LeaseThread:
                 self._loop.call_soon_threadsafe(self._task.cancel)
             self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def release(self, seconds: float) -> None:
+        """Stop at the end of a process, which goes on if that takes longer; only the first call does anything."""
+        if not self._released:
+            self._released = True
+            if not self.stop(seconds):
+                _LOG.warning("the %s has not released its Lease in time", self._name)
 
     def _run(self) -> None:
         try:

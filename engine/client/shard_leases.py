@@ -185,3 +185,7 @@ class ShardLeases:
     def stop(self, timeout: float | None = None) -> bool:
         """Release the shard; return False if that takes more than `timeout` seconds. May be called again."""
         return self._thread.stop(timeout)
+
+    def release(self, seconds: float) -> None:
+        """Stop at the end of a process, see `LeaseThread.release`."""
+        self._thread.release(seconds)

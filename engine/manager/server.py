@@ -97,8 +97,6 @@ class ManagerServer:
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._started_leading, on_stopped=self._stopped_leading,
             events=self.recorder, controller=CONTROLLER)
-        self._holding = self.election
-        """The election that is to be stopped; None once it was."""
         self.reconciler = NodeReconciler(
             self.objects, ClusterWriter(transports.writes), now=transports.watches.server_clock.nanoseconds,
             may_write=self.leads, parity=settings.parity)
@@ -164,9 +162,8 @@ class ManagerServer:
         return Ended.LOST_LEASE if self._lost else Ended.STOPPED
 
     def _release(self) -> None:
-        election, self._holding = self._holding, None
-        if election is not None and not election.stop(_RELEASE_S):
-            _LOG.warning("the Lease was not released in time")
+        if self.election is not None:
+            self.election.release(_RELEASE_S)
 
     async def _work(self) -> None:
         try:

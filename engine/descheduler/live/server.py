@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -52,8 +51,6 @@ from .loop import LiveDescheduler, ReportObserver
 from .memory import ConfigMapMemoryStore, CycleMemory
 from .permissions import needed, shard_names
 from .shards import ConfigMapLedgerStore, ShardedCycles, ShardsView
-
-_LOG: Final = logging.getLogger(__name__)
 
 USER_AGENT: Final = "koord-policy/descheduler"
 QPS: Final = 50.0
@@ -139,9 +136,6 @@ class DeschedulerServer:
         self._shard_leases = None if lease is None or not settings.shards else ShardLeases(
             connect, [replace(lease, name=name) for name in shard_names(lease.name, settings.shards)],
             user_agent=USER_AGENT, looks=self.leads, changed=self._wake)
-        self._held = tuple((lease, each) for lease, each in (
-            ("the Lease of the shard", self._shard_leases), ("the Lease", self.election)) if each is not None)
-        """The elections that are to be stopped; empty once they were."""
         writer, clock = ClusterWriter(transports.writes), transports.watches.server_clock.nanoseconds
         cluster = Cluster()
         leaving = LeavingPods(clock)
@@ -314,10 +308,9 @@ class DeschedulerServer:
             self._shard_leases.start()
 
     def _release(self) -> None:
-        held, self._held = self._held, ()
-        for lease, holder in held:
-            if not holder.stop(_RELEASE_S):
-                _LOG.warning("%s was not released in time", lease)
+        for each in (self._shard_leases, self.election):
+            if each is not None:
+                each.release(_RELEASE_S)
 
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -32,8 +31,6 @@ from ..observe.cycle_observer import CycleObserver
 from ..profiles.profile import all_reads_of
 from .client import LiveClient
 from .owner import LiveScheduler, Observer
-
-_LOG: Final = logging.getLogger(__name__)
 
 USER_AGENT: Final = "koord-policy/scheduler"
 QPS: Final = 50.0
@@ -95,8 +92,6 @@ class LiveServer:
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake,
             events=self.recorder, controller=self._profiles[0].name)
-        self._holding = self.election
-        """The election that is to be stopped; None once it was."""
         self.io.start()
         try:
             transports.close_with(self.io)
@@ -168,9 +163,8 @@ class LiveServer:
             self.election.start()
 
     def _release(self) -> None:
-        election, self._holding = self._holding, None
-        if election is not None and not election.stop(_RELEASE_S):
-            _LOG.warning("the Lease was not released in time")
+        if self.election is not None:
+            self.election.release(_RELEASE_S)
 
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up
