@@ -79,15 +79,15 @@ def _found(
     before, after = whole[:offset], whole[offset:]
     rest_of_line, _, lines_after = after.partition("\n")
     closing = "" if rest_of_line.strip() else _closing(before.rpartition("\n")[2])
-    closed = f"{closing}\n{lines_after}"
-    for rest in (after, closed) if closing else (after,):
+    rests = (after, f"{closing}\n{lines_after}") if closing else (after,)
+    for rest in rests:
         as_key = PolicyText(Source("", f"{before}{_CURSOR}: {rest}"))
         for document in as_key.documents:
             for path, node in nodes_with_paths(document):
                 if node.key is not None and path[-1:] and str(path[-1]).endswith(_CURSOR):
                     yield from _fields(document, path[:-1])
                     return
-    for rest in (after, closed) if closing else (after,):
+    for rest in rests:
         found = tuple(_at_value(PolicyText(Source("", f"{before}{_CURSOR}{rest}")), offset, shared, extensions))
         if found:
             yield from found

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.framework.registry import Live
-    from koordpolicy.engine.framework.scheduler import Nomination
     from koordpolicy.engine.scheduler.cycle.schedule_one import Debug, Settings
     from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
@@ -198,7 +197,7 @@ def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None
 
     With `messages` each ends with the message of kube-scheduler's pod condition, in one line.
     """
-    from koordpolicy.engine.scheduler.explain.explanation import requested
+    from koordpolicy.engine.scheduler.explain.explanation import requested, room_of
 
     if not unplaced:
         return
@@ -206,7 +205,8 @@ def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None
     alike: dict[object, list[Verdict]] = {}
     for verdict in unplaced:
         pod = verdict.pod
-        fate = verdict.message(), verdict.refusals(), _room(verdict.nomination)
+        room = "" if verdict.nomination is None else room_of(verdict.nomination)
+        fate = verdict.message(), verdict.refusals(), room
         alike.setdefault((pod.namespace, pod.priority_band, requested(pod), repr(fate)), []).append(verdict)
     for verdict, *others in alike.values():
         pod = verdict.pod
@@ -226,12 +226,4 @@ def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None
         if messages:
             write(f"  {verdict.message()}")
         if verdict.nomination is not None:
-            write(f"  {_room(verdict.nomination)}")
-
-
-def _room(nomination: Nomination | None) -> str:
-    """Return the result of a preemption that helps; empty without one."""
-    if nomination is None:
-        return ""
-    victims = names([victim.key for victim in nomination.victims])
-    return f"room can be made on {nomination.node} by evicting {victims}"
+            write(f"  {room_of(verdict.nomination)}")

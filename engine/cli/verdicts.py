@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from koordpolicy.engine.explanation import listed
 from koordpolicy.engine.framework.points import Code, Refusal
 
 from .terminal import heading, write
@@ -20,8 +21,7 @@ def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -
     """Return the first names and the number of others; `all` for more than one name if there are `all_of`."""
     if len(nodes) == all_of > 1:
         return "all"
-    rest = len(nodes) - shown
-    return ", ".join(nodes[:shown]) + (f" and {rest:,} more" if rest > 0 else "")
+    return listed(nodes, shown)
 
 
 def reason_of(refusal: RefusedNodes | Refusal) -> str:

@@ -176,7 +176,7 @@ def _repetitions(
         if kind == "map":
             lacks = [key for key in keys or () if not isinstance(each, Mapping) or key not in each]
             if lacks:
-                yield below, f"it has no `{lacks[0]}`, by which the elements of the list are told apart"
+                yield below, f"it has no `{lacks[0]}`, a key that identifies an element of the list"
                 continue
             identity = {key: each[key] for key in keys or ()}
         text = json.dumps(identity, sort_keys=True, default=str)

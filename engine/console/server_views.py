@@ -213,5 +213,6 @@ def _number(value: object) -> float:
 
 def _optional(value: object) -> float | None:
     """Return a number, or None for all else; also for one that JSON does not have."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and abs(value) < 1e15 else None  # type: ignore[arg-type]
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e15:
+        return None
+    return float(value)

@@ -218,7 +218,7 @@ def _extension(path: Path, value: Any, schema: Mapping[str, Any]) -> Iterator[Id
                           "add it, or remove the keys")
     elif value == "map" and "x-kubernetes-list-map-keys" not in schema:
         yield IdleKeyword(path, f"`{keyword}: map` has no effect without `x-kubernetes-list-map-keys`",
-                          "add the keys by which elements are told apart, or write `set`")
+                          "add the keys that identify an element, or write `set`")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -39,7 +39,7 @@ from koordpolicy.engine.explanation import (
 from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.explain import ExplainsWaiting
 from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal
-from koordpolicy.engine.framework.scheduler import CycleState
+from koordpolicy.engine.framework.scheduler import CycleState, Nomination
 from koordpolicy.engine.framework.slots import unit_of
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
@@ -225,12 +225,17 @@ def _choice(verdict: Verdict) -> Finding:
     return Finding("choice", text, Mark.PLAIN, facts)
 
 
+def room_of(nomination: Nomination) -> str:
+    """Return the result of a preemption that helps."""
+    victims = [victim.key for victim in nomination.victims]
+    return f"room can be made on {nomination.node} by evicting {listed(victims, _NAMES)}"
+
+
 def _room(verdict: Verdict) -> Iterator[Finding]:
     """Yield the result of preemption, if it was tried."""
     if verdict.nomination is not None:
         victims = [victim.key for victim in verdict.nomination.victims]
-        yield Finding("room", f"room can be made on {verdict.nomination.node} by evicting {listed(victims, _NAMES)}",
-                      facts={"node": verdict.nomination.node, "victims": victims})
+        yield Finding("room", room_of(verdict.nomination), facts={"node": verdict.nomination.node, "victims": victims})
     message = verdict.message()
     for plugin, refusal in verdict.post_filter_refusals:
         if refusal.message not in message:

@@ -195,8 +195,8 @@ EXTENDED = (
     ("{names: [1, '1', [1], [2]]}", []),
     ("{rules: [{name: a, zone: b}, {name: a, zone: b, more: 1}, {name: a}, 5]}", [
         '`rules.1` of `under-test`: `{"name": "a", "zone": "b"}` is in the list twice',
-        "`rules.2` of `under-test`: it has no `zone`, by which the elements of the list are told apart",
-        "`rules.3` of `under-test`: it has no `name`, by which the elements of the list are told apart",
+        "`rules.2` of `under-test`: it has no `zone`, a key that identifies an element of the list",
+        "`rules.3` of `under-test`: it has no `name`, a key that identifies an element of the list",
     ]),
     ("{rules: [{name: a, zone: b}, {name: a, zone: c, ports: {x: 1, y: [1]}}]}", [
         "`rules.1.ports.y` of `under-test`: `[1]` is neither an integer nor a string",

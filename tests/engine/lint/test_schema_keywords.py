@@ -145,7 +145,7 @@ _PLACE = "write it where the param is declared, under `properties`"
         _KEYS, f"`{_KEYS}` has no effect without `{_KIND}: map`", "add it, or remove the keys")),
     (f"{_KIND}: map", (
         _KIND, f"`{_KIND}: map` has no effect without `{_KEYS}`",
-        "add the keys by which elements are told apart, or write `set`")),
+        "add the keys that identify an element, or write `set`")),
     (f"items: {{{_KIND}: set}}", (_KIND, f"`{_KIND}` has no effect here", _PLACE)),
     (f"allOf: [{{{_EITHER}: true}}]", (_EITHER, f"`{_EITHER}` has no effect here", _PLACE)),
 ])
